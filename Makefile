@@ -67,8 +67,8 @@ paper:  ## build the paper for JOSE by pandoc, as HTML, and as PDF where LaTeX i
 	  pandoc paper/paper.md --citeproc --resource-path=paper --pdf-engine=xelatex -o _build/paper/paper.pdf; \
 	else echo "no xelatex on the path: HTML only"; fi
 
-catalogs: env  ## extract the texts for translators into _build/gettext
-	@$(BIN)/python book/_tools/catalogs.py
+catalogs: env  ## extract the texts for translators into _build/texts/_build/gettext
+	$(BIN)/jupyter-book build . -W --path-output _build/texts --builder custom --custom-builder gettext
 
 pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradients
 	@$(BIN)/python book/_tools/pdf.py $(CHAPTER)

@@ -1,7 +1,10 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
+import base64
 import gc
+import io
 import os
+import re
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack
@@ -11,6 +14,9 @@ from unittest import mock
 
 import pytest
 from ipykernel.kernelspec import get_kernel_dict
+from PIL import Image
+
+from tests import kernels
 
 ROOT = Path(__file__).parent
 
@@ -55,11 +61,45 @@ SKIP_COMPARE = (
 )
 
 
+_PIXELS = re.compile(r"data:image/png;base64,([^\"']*)")
+_COLOR = re.compile(r"#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})\b")
+_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d*)?(?:e-?\d+)?")  # not those of names
+
+
+class Picture(str):
+    """An SVG, which equals another where no line, letter or color is two points away from its."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def parts(self) -> tuple[str, list[float]]:
+        """Its text, names that were made up left out, and its numbers."""
+        text = re.sub(r"\b[a-z][0-9a-f]{10}\b", "", _PIXELS.sub("", self))
+        text = _COLOR.sub(lambda rgb: " ".join(str(int(x, 16)) for x in rgb.groups()), text)
+        numbers = [float(x) for x in _NUMBER.findall(text)]
+        for pixels in _PIXELS.findall(self):
+            image = Image.open(io.BytesIO(base64.b64decode(pixels))).convert("RGB")
+            numbers += image.resize((32, 32)).tobytes()
+        return _NUMBER.sub("", text), numbers
+
+    def __eq__(self, other: object) -> bool:
+        if str(self) == str(other):
+            return True
+        (text, numbers), (theirs, others) = self.parts(), Picture(other).parts()
+        return text == theirs and all(abs(a - b) <= 2 for a, b in zip(numbers, others, strict=True))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # nbval opens this path relative to the working directory.
     sanitise = config.getoption("nbval_sanitize_with", None)
     if sanitise and not Path(sanitise).is_absolute():
         config.option.nbval_sanitize_with = str(ROOT / sanitise)
+    is_begun = kernels.ADDRESS in os.environ or sys.platform != "linux"  # by the first process
+    if config.getoption("nbval", None) and not is_begun:
+        kernels.start()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -75,7 +115,6 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. All
     kernels are forked where that is safe.
     """
-    from tests.kernels import command
     from tests.turns import DEAR
 
     with ExitStack() as stack:
@@ -91,7 +130,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
                 environment = {n: value for n, value in os.environ.items() if n not in ours}
             stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
             if sys.platform == "linux":
-                kernel = {**get_kernel_dict(), "argv": [*command()]}
+                asking = [sys.executable, "-I", "-S", kernels.__file__, os.environ[kernels.ADDRESS]]
+                kernel = {**get_kernel_dict(), "argv": [*asking, "{connection_file}"]}
                 made = mock.patch("ipykernel.kernelspec.get_kernel_dict", return_value=kernel)
                 stack.enter_context(made)
         return (yield)

@@ -20,12 +20,12 @@ from harness import compiled, provenance
 from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.published import COMPILED
-from harness.report import RESULTS, progress_line, write_result
+from harness.report import RESULTS, write_result
 from mha_book import init_multi_head
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
-from mha_book.masks import Mask, causal, padding, sliding_window
+from mha_book.masks import causal
 from mha_book.models import smollm2
 from mha_book.storage import read_result
 
@@ -33,9 +33,7 @@ NOTICE = "compiled, not run: nothing here says how long a program would take"
 NUM_HEADS, HEAD_DIM = 8, 128
 WINDOW = 1024
 LENGTHS = (2048, 8192, 32768)
-MASKS = ("causal", "full", "window", "lengths")
 PASSES = ("forward", "with gradients")
-DTYPES = ("bfloat16", "float32")
 CHOSEN = "the choice"  # of `attend`, for the platform that `compile_for` names
 KERNEL = "flash"  # the kernel to learn from
 MODEL = "SmolLM2"
@@ -51,16 +49,9 @@ class Program(fields(
     "part implementation length", dtype="bfloat16", mask="causal", direction="forward",
     num_kv_heads=NUM_HEADS,
 )):  # fmt: skip
-    """What is compiled.
+    """What is compiled: of the model its sizes are its own, and forward alone.
 
-    Args:
-        part: "attention", or MODEL, whose sizes are its own.
-        implementation: by name; of the model "the choice" of `attend`.
-        length: T = S, of one sequence.
-        dtype: of operands and weights.
-        mask: one of MASKS.
-        direction: one of PASSES; of the model forward alone.
-        num_kv_heads: K.
+    Stored programs of other dtypes, masks and numbers of key heads are not compiled any more.
     """
 
     @property
@@ -77,31 +68,14 @@ def implementations(target: str) -> tuple[str, ...]:
 
 
 def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
-    """All programs of a target, those first that matter most.
-
-    Causal attention in bfloat16 over all lengths, SmolLM2; then, of each length, shared keys, the
-    other masks, and float32.
-    """
-    names = implementations(target)
-    first = [
+    """All programs of a target: causal attention in bfloat16, then SmolLM2."""
+    found = [
         Program("attention", name, length, direction=direction)
-        for length, direction, name in itertools.product(lengths, PASSES, names)
+        for length, direction, name in itertools.product(lengths, PASSES, implementations(target))
         if not (name == KERNEL and direction != "forward")
     ]
     models = [Program(MODEL, CHOSEN, n) for n in lengths if n <= smollm2.CONFIG.max_length]
-    rest = [
-        Program("attention", name, length, dtype, mask, direction, heads)
-        for length, dtype, heads, mask, direction, name in itertools.product(
-            lengths, DTYPES, (NUM_HEADS, NUM_HEADS // 4), MASKS, PASSES, names
-        )
-        if name != KERNEL
-        or (direction == "forward" and mask in ("causal", "full") and heads == NUM_HEADS)
-    ]
-    distance = {MASKS[0]: 0, DTYPES[0]: 0, NUM_HEADS: 0}
-    rest.sort(
-        key=lambda p: (p.length, sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)))
-    )
-    return list(dict.fromkeys([*first, *models, *rest]))
+    return found + models
 
 
 def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
@@ -112,10 +86,9 @@ def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]
 def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
     """Attention; an implementation is called as `attend` calls it on the target's platform."""
     length, dtype = program.length, program.dtype
-    heads = [(1, n, length, HEAD_DIM) for n in (NUM_HEADS, program.num_kv_heads)]
-    shapes: list[Any] = [(heads[0], dtype), (heads[1], dtype), (heads[1], dtype)]
+    shapes: list[Any] = 3 * [((1, NUM_HEADS, length, HEAD_DIM), dtype)]
     if program.implementation == KERNEL:
-        kernel = functools.partial(flash_attention, is_causal=program.mask == "causal")
+        kernel = functools.partial(flash_attention, is_causal=True)
         return kernel, [(shape[1:], dtype) for shape, dtype in shapes]  # it knows no batch
     implementation = IMPLEMENTATIONS[program.implementation]
     spec = _spec(program, target)
@@ -124,39 +97,26 @@ def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[
         raise NotImplementedError(reason)
     platform = {"platform": spec.platform} if implementation.by_platform else {}
 
-    def attention(q: jax.Array, k: jax.Array, v: jax.Array, lengths: Any = None) -> jax.Array:
-        operands = prepare(q, k, v, mask=_mask(program.mask, lengths))
-        output: jax.Array = implementation.run(operands, **platform)[0]
+    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        output: jax.Array = implementation.run(prepare(q, k, v, mask=causal()), **platform)[0]
         return output
 
-    lengths = [((1,), "int32")] if program.mask == "lengths" else []
-    if program.direction == "forward":
-        return attention, [*shapes, *lengths]
-
-    def with_gradients(q, k, v, d_output, lengths=None) -> Any:
-        output, pull = jax.vjp(lambda *x: attention(*x, lengths), q, k, v)
+    def with_gradients(q, k, v, d_output) -> Any:
+        output, pull = jax.vjp(attention, q, k, v)
         return output, pull(d_output)
 
-    return with_gradients, [*shapes, shapes[0], *lengths]
-
-
-def _mask(name: str, lengths: Any) -> Mask | None:
-    if name == "lengths":
-        return padding(lengths)
-    return {"full": None, "causal": causal(), "window": causal() & sliding_window(WINDOW)}[name]
+    if program.direction == "forward":
+        return attention, shapes
+    return with_gradients, [*shapes, shapes[0]]
 
 
 def _spec(program: Program, target: str) -> AttentionSpec:
     """What `attend` asks for on the target."""
-    parts: frozenset[str] = frozenset({"lengths"})
-    if program.mask != "lengths":
-        mask = _mask(program.mask, None)
-        parts = frozenset() if mask is None else mask.kinds
-    of_keys = (1, program.num_kv_heads, program.length, HEAD_DIM)
+    shape = (1, NUM_HEADS, program.length, HEAD_DIM)
     generation = compiled.GPUS.get(target, {}).get("compute_capability")
     generation = generation and tuple(generation)
     return AttentionSpec(
-        (1, NUM_HEADS, program.length, HEAD_DIM), of_keys, of_keys, program.dtype, parts,
+        shape, shape, shape, program.dtype, causal().kinds,
         platform="tpu" if generation is None else "gpu", compute_capability=generation,
     )  # fmt: skip
 
@@ -235,7 +195,6 @@ def store(target: str, options: Any, deadline: float) -> Path:
         rows, runs = {Program(**row["program"]): row for row in found["programs"]}, found["runs"]
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
-    show = progress_line(f"compiled for {target}")
     whole = plan(target, options.lengths)
     todo = [p for p in whole if p not in rows or options.only]
     todo = [p for p in todo if wanted(p.label, options.only)]
@@ -257,8 +216,6 @@ def store(target: str, options: Any, deadline: float) -> Path:
             break
         rows[program] = compile_program(program, target)
         done += 1
-        if show:
-            show(done, len(todo))
         write()
     return path
 
@@ -282,11 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = store(target, options, deadline)
         if path.exists():
             found = read_result(path)
-            print(f"{found['name']}: {NOTICE}")
-            for row in found["programs"]:
-                told = row.get("reason") or f"{row['bytes']['temporaries'] / 2**20:.2f} MiB"
-                print(f"  {row['label']}: {row['status']}: {told}", row.get("kernels", ""))
-            print(f"  left: {len(found['left'])} programs", flush=True)
+            done, left = len(found["programs"]), len(found["left"])
+            print(f"{found['name']}: {done} programs, {left} left; {NOTICE}", flush=True)
             written += 1
     return int(not written)
 

@@ -26,7 +26,6 @@ from mha_book.costs import visible_pair_count
 from peers.attention import BASELINE, Contender, contenders
 
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
-MASKS, PASSES = ("full", "causal"), ("forward", "backward")
 LONG_ROUNDS = 6
 
 
@@ -140,41 +139,26 @@ def measure(case, chosen, options, **how) -> dict[str, Any]:
 def _add(parser: Parser) -> None:
     add = parser.add_argument
     parser.sized("--lengths", (128, 512, 2048, 8192), (32,), help="sequence lengths")
-    add("--batch", type=int, default=1, help="batch entries (default 1)")
     parser.sized("--heads", 8, 2, help="query heads")
-    add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
     parser.sized("--head-dim", (64,), (16,), help="widths of a head")
     parser.dtype()
     parser.clock()
     parser.only()
     parser.memory()
-    add("--masks", nargs="+", choices=MASKS, help="default both; on a CPU, causal alone when long")
-    add("--passes", nargs="+", choices=PASSES, default=PASSES, help="default both")
     add("--baseline", default=BASELINE, help="whom the others are divided by")
     on_gpu, flag = jax.default_backend() == "gpu", argparse.BooleanOptionalAction
     add("--gpu-rows", action=flag, default=on_gpu, help="the rows that a GPU has besides")
 
 
 def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
-    for head_dim, length, mask, work in itertools.product(
-        options.head_dim, options.lengths, MASKS, PASSES
+    """All cases, and whether a call takes seconds; on a CPU these are causal alone."""
+    sizes = {"heads": options.heads, "dtype": options.dtype}
+    for head_dim, length, is_causal, backward in itertools.product(
+        options.head_dim, options.lengths, (False, True), (False, True)
     ):
         is_long = length >= LONG and jax.default_backend() == "cpu"
-        masks = options.masks or (["causal"] if is_long else MASKS)
-        if mask in masks and work in options.passes:
-            yield (
-                Case(
-                    length,
-                    mask == "causal",
-                    work == "backward",
-                    batch=options.batch,
-                    heads=options.heads,
-                    head_dim=head_dim,
-                    dtype=options.dtype,
-                    kv_heads=options.kv_heads,
-                ),
-                is_long,
-            )
+        if is_causal or not is_long:
+            yield Case(length, is_causal, backward, head_dim=head_dim, **sizes), is_long
 
 
 @benchmark("the baseline's", add=_add)

@@ -185,17 +185,13 @@ def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tup
     return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
 
 
-def attention_run(variant, config, setting, layers, implementation=None) -> Run:
-    """The attention of some layers, one after the other, of the same features; their sum."""
+def attention_run(variant, config, setting, implementation=None) -> Run:
+    """The attention of all layers, one after the other, of the same features; their sum."""
     features, past = inputs_of(config, setting)
-    attention = [variant.params.layers[number].attention for number in layers]
-    x = jnp.asarray(features)
+    attention, x = [layer.attention for layer in variant.params.layers], jnp.asarray(features)
     if setting.phase == "prefill":
         return functools.partial(_attention_prompt(config, implementation), attention, x)
-    chosen = [past[number] for number in layers]
-    heads = [variant.key_heads[number] for number in layers]
-    caches = caches_of(variant._replace(key_heads=heads), chosen)
-    return again(_attention_step(config, implementation), caches, attention, x)
+    return again(_attention_step(config, implementation), caches_of(variant, past), attention, x)
 
 
 @functools.cache
@@ -222,32 +218,27 @@ def _attention_step(config: SmolLM2Config, implementation: str | None) -> Callab
     return jax.jit(call, donate_argnums=2)
 
 
-def attention_expected(whole, variant, config, setting, layers) -> np.ndarray:
-    """The same of the whole model with closed heads, by the reference implementation."""
-    closed = variant._replace(params=variant.closed, key_heads=whole.key_heads)
-    return np.asarray(attention_run(closed, config, setting, layers, "reference")())
-
-
 def tokens_of(config: SmolLM2Config, setting: Setting) -> jax.Array:
     rng = np.random.default_rng(setting.length)
     shape = (setting.batch, setting.length)[: 2 if setting.phase == "prefill" else 1]
     return jnp.asarray(rng.integers(1, config.vocab_size, shape), jnp.int32)
 
 
-def model_run(variant: Variant, config: SmolLM2Config, setting: Setting) -> Run:
+def model_run(variant, config, setting, implementation=None) -> Run:
     """The whole model: a prompt read into empty caches, or one more token of each sequence."""
     ids = tokens_of(config, setting)
     if setting.phase == "prefill":
         lengths = jnp.full((setting.batch,), setting.length, jnp.int32)
         caches = init_caches(setting.batch, setting.length, config=config, params=variant.params)
-        return functools.partial(_model_prompt(config), variant.params, ids, lengths, caches)
+        prompt = _model_prompt(config, implementation)
+        return functools.partial(prompt, variant.params, ids, lengths, caches)
     caches = caches_of(variant, inputs_of(config, setting)[1])
-    return again(_model_step(config, None), caches, variant.params, ids)
+    return again(_model_step(config, implementation), caches, variant.params, ids)
 
 
 @functools.cache
-def _model_prompt(config: SmolLM2Config) -> Callable[..., Any]:
-    return jax.jit(functools.partial(prefill, config=config))
+def _model_prompt(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
+    return jax.jit(functools.partial(prefill, config=config, implementation=implementation))
 
 
 @functools.cache
@@ -260,25 +251,9 @@ def _model_step(config: SmolLM2Config, implementation: str | None) -> Callable[.
     return jax.jit(call, donate_argnums=2)
 
 
-@functools.cache
-def _model_forward(config: SmolLM2Config) -> Callable[..., Any]:
-    options: dict[str, Any] = {"config": config, "implementation": "reference"}
-    return jax.jit(lambda params, ids, gates: smollm2.forward(params, ids, gates=gates, **options))
-
-
-def model_expected(whole, variant, config, setting) -> np.ndarray:
-    """The logits of the whole model with closed heads, in float32, by another path.
-
-    A prompt with gates and without a cache, a step with rows of W_O at zero; both by the reference
-    implementation of attention.
-    """
-    ids = tokens_of(config, setting)
-    if setting.phase == "prefill":
-        gates = jnp.asarray(variant.keep, jnp.float32)
-        return np.asarray(_model_forward(config)(whole.params, ids, gates)[:, -1])
-    caches = caches_of(whole, inputs_of(config, setting)[1])
-    step = _model_step(config, "reference")
-    return np.asarray(step(variant.closed, ids, caches)[0])
+def first_of(output: Any) -> Any:
+    """The outputs, without the caches."""
+    return np.asarray(output[0] if isinstance(output, tuple) else output)
 
 
 def plan(quick: bool, rounds: int | None) -> list[tuple[Setting, int]]:
@@ -297,25 +272,20 @@ def plan(quick: bool, rounds: int | None) -> list[tuple[Setting, int]]:
 def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any]:
     """All forms of the model in one setting; see `compare`.
 
-    What is expected is the output of closed heads.
+    What is expected is the output of the whole model with closed heads, its rows of W_O at zero,
+    by the reference implementation of attention.
     """
     config, variants = subject.config, variants_of(subject)
-    layers = list(range(config.num_layers))
-    if setting.part == "model":
-        runs = {name: model_run(one, config, setting) for name, one in variants.items()}
-        whole = variants[BASELINE]
-        expected = {
-            name: model_expected(whole, one, config, setting) for name, one in variants.items()
-        }
-    else:
-        given = (config, setting, layers)
-        runs = {name: attention_run(one, *given) for name, one in variants.items()}
-        whole = variants[BASELINE]
-        expected = {name: attention_expected(whole, one, *given) for name, one in variants.items()}
+    run_of = model_run if setting.part == "model" else attention_run
+    runs = {name: run_of(one, config, setting) for name, one in variants.items()}
+    expected = {}
+    for name, one in variants.items():
+        closed = one._replace(params=one.closed, key_heads=variants[BASELINE].key_heads)
+        expected[name] = first_of(run_of(closed, config, setting, "reference")())
 
     def error(contender: Contender, output: Any) -> float:
-        got = output[0] if isinstance(output, tuple) else output
-        return oracle.verify(contender.name, [got], [expected[contender.name]], TOLERANCE)
+        wanted = [expected[contender.name]]
+        return oracle.verify(contender.name, [first_of(output)], wanted, TOLERANCE)
 
     def numbers(contender: Contender) -> dict[str, Any]:
         variant = variants[contender.name]

@@ -2,10 +2,10 @@
 
     python -m experiments.again [NAME ...]
 
-Without names all of them, one after the other. It begins with how long that takes, and --how-long
-says no more. Results go to _build/again, checkpoints beside them, so that it goes on where it was
-stopped. For each file it prints how many numbers differ by more than rounding between machines
-makes, and the largest difference with its place; the exit status is 1 where there are any.
+Without names all of them, one after the other: about four hours of one core. Results go to
+_build/again, checkpoints beside them, so that it goes on where it was stopped. For each file it
+prints how many numbers differ by more than rounding between machines makes, and the largest
+difference with its place; the exit status is 1 where there are any.
 """
 
 import argparse
@@ -20,17 +20,14 @@ import numpy as np
 from experiments.shared import MANIFEST, ROOT
 from mha_book.storage import load_arrays, read_result, read_table
 
-EXPERIMENTS = {
-    "hand_gradients": 2, "dropout": 10, "sharing": 6, "heads": 8, "heads_in_use": 4,
-    "circuit": 10, "catalogue": 5, "gates": 10, "gates_quiet": 2, "pruning": 8,
-    "pruning_alike": 6,
-    "emergence": 15, "quantization": 8, "cache_bits": 5, "scale": 15, "positions": 90,
-    "explorer_maps": 3, "papers": 10, "sinks": 5, "resting": 1, "sinks_training": 2,
-    "transition": 3, "transition.text": 9,
-    "build_it_yourself": 4, "coverage": 2, "hidden_bugs": 15,
-}  # fmt: skip
-"""In an order in which each finds what it reads, with minutes of one core: of whole runs where they
-were timed, else of rows (``python -m tests.stored.chance``) times their number."""
+ELSEWHERE = {"conventions", "empty_rows", "head_memory", "induction", "pods"}
+"""Those that ask for other libraries, for times, or that a page does anew."""
+EXPERIMENTS = sorted(
+    path.stem
+    for path in Path(__file__).parent.glob("*.py")
+    if path.stem not in ELSEWHERE and "\n@experiment(" in path.read_text("utf8")
+)
+EXPERIMENTS += ["transition.text"]
 APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds of steps
 MEASURED = ("seconds", "memory", "provenance")
 
@@ -82,18 +79,12 @@ def main(given: list[str] | None = None) -> int:
     """Run experiments again and compare; return how many files differ."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--how-long", action="store_true", help="say how long it takes")
     parser.add_argument("--to", type=Path, default=ROOT / "_build" / "again")
     options = parser.parse_args(given)
     unknown = set(options.names) - set(EXPERIMENTS)
     if unknown:
         parser.error(f"NAME: expected one of {', '.join(EXPERIMENTS)}; got {sorted(unknown)}")
-    chosen = {name: EXPERIMENTS[name] for name in options.names or EXPERIMENTS}
-    print(*(f"{name}: about {minutes} min" for name, minutes in chosen.items()), sep="\n")
-    print(f"in all about {sum(chosen.values()) / 60:.1f} hours of one core", flush=True)
-    if options.how_long:
-        return 0
-    for name in chosen:
+    for name in options.names or EXPERIMENTS:
         paths = ["--out", str(options.to), "--work", str(options.to / "work")]
         command(name)(paths)
     differ = 0

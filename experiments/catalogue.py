@@ -136,12 +136,10 @@ def suppression(bench: Bench) -> dict[str, Any]:
                 rows[name].append(through(*given, bench.w_o[number], scale, place))
         found[half] = {name: jnp.stack(values) for name, values in rows.items()}  # (L, N, B)
     tokens = np.random.default_rng(51).choice(np.arange(1000, 40_000), bench.sizes.alone, False)
-    rank = jax.jit(lambda x, own: jnp.stack([(x < own).sum(-1), (x > own).sum(-1)]))
-    ranks = []
-    for logits in bench.written(bench.streams(tokens), bench.readout):
-        ranks.append(rank(logits, logits[jnp.arange(len(tokens)), tokens][:, None]))
-    lower, higher = np.moveaxis(np.array(ranks), 1, 0).reshape(2, *bench.shape, -1)
-    return {**found, "lowered": (lower < 10).mean(-1), "raised": (higher < 10).mean(-1)}
+    rank, own = jax.jit(lambda x, own: (x < own).sum(-1)), (jnp.arange(len(tokens)), tokens)
+    every = bench.written(bench.streams(tokens), bench.readout)
+    lower = np.array([rank(logits, logits[own][:, None]) for logits in every])
+    return {**found, "lowered": (lower.reshape(*bench.shape, -1) < 10).mean(-1)}
 
 
 def successors(bench: Bench) -> dict[str, Any]:

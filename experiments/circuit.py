@@ -14,14 +14,7 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import repeats, windows
-from experiments.shared import (
-    SOURCES,
-    Reader,
-    Run,
-    experiment,
-    first_layers,
-    stored,
-)
+from experiments.shared import SOURCES, Reader, Run, experiment, first_layers, stored
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import rms_norm
 from mha_book.masks import causal
@@ -214,7 +207,7 @@ def ablated(bench: Bench) -> dict[str, Any]:
 
 @of_counts
 def attributed(bench: Bench) -> dict[str, Any]:
-    """The score of the right key less the mean of the others, by pairs of parts of the stream."""
+    """The score of the right key less the mean of the others, by parts of the stream."""
     ids, found, period = bench.repeated(43), {}, bench.sizes.period
     kept, rows = bench.run(ids)[1], np.arange(period + 2, 2 * period)
     for number, head in (bench.sizes.reader, bench.sizes.served, bench.sizes.writer):
@@ -229,12 +222,8 @@ def attributed(bench: Bench) -> dict[str, Any]:
             pairs = jnp.einsum("pth,rth->pr", query[:, rows], key[:, right] - others)
             share = share + np.asarray(pairs, np.float64) / len(rows) / len(ids)
         names = circuits.part_names(number, bench.shape[1])
-        best = np.unravel_index(np.argsort(-np.abs(share).ravel())[:12], np.shape(share))
-        found[name_of((number, head))] = {
-            "names": names, "score": share.sum(), "error": error,
-            "by query": share.sum(1), "by key": share.sum(0),
-            "pairs": [[names[p], names[r], share[p, r]] for p, r in zip(*best, strict=True)],
-        }  # fmt: skip
+        scores = {"score": share.sum(), "error": error, "by key": share.sum(0)}
+        found[name_of((number, head))] = {"names": names, **scores}
     return found
 
 

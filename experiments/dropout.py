@@ -103,7 +103,6 @@ def noise(params, token_ids, rng_key, config, draws) -> dict[str, Any]:
             power = jnp.mean(jnp.square(plain))
             rows.append(
                 {
-                    "bias": jnp.sqrt(jnp.mean(jnp.square(mean)) / power),
                     "beyond_three_errors": jnp.mean(jnp.abs(mean) > 3 * error, dtype=plain.dtype),
                     "variance": jnp.mean(variance) / power,
                     "variance_by_formula": jnp.mean(predicted(place, layer, record, plain)) / power,
@@ -178,8 +177,6 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             params = trained.state.params
             document[regime][setting] = {
                 "validation": score(params, cut(text.validation, sizes.windows)),
-                "training": score(params, cut(data, sizes.windows)),
-                "curve_steps": trained.evaluations["step"],
                 "curve_validation": trained.evaluations["validation"].T,
             }
             run.report(name)

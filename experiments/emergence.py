@@ -165,7 +165,7 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
     keys = jax.vmap(jax.random.key)(jnp.arange(s.width_seeds))
     for colors, d_model, num_heads, widths in s.widths:
         task = ProbeTask(colors, before=8, by_place=False)
-        row: dict[str, Any] = {"widths": widths, "loss": [], "attention": []}
+        row: dict[str, Any] = {"widths": widths, "loss": []}
         for width in widths:
             name = f"width {colors} {d_model} {num_heads} {width}"
             sizes_of_heads = (num_heads, width, s.width_rate, s.batch, s.pool, s.evaluated)
@@ -179,7 +179,6 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
             )  # fmt: skip
             last = trained.evaluations
             row["loss"].append(last["loss"][-1])
-            row["attention"].append(last["roles"][-1].max(1)[:, 1])
             print(f"{name}: {last['loss'][-1].round(4)}", flush=True)
             if (colors, d_model, num_heads) == (s.kept, 64, 1):
                 first = jax.tree.map(lambda leaf: leaf[0], trained.state.params)

@@ -123,11 +123,6 @@ def by_rank(ranks, real, shape, measure) -> dict[str, dict[str, Any]]:
     return found
 
 
-def group(x: jax.Array, times: int) -> jax.Array:
-    """Return a copy of each key head for each of its query heads, ``(B, N, T, H)``."""
-    return jnp.repeat(x, times, axis=1)
-
-
 def of_smollm2(sizes: Ranks) -> dict[str, Any]:
     """Return the ranks of SmolLM2's heads, and its loss with the scores of all heads cut."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
@@ -139,7 +134,7 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
 
     def scores(layer: MultiHeadParams, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         q, k = (rotate(project_heads(x, w), angles) for w in (layer.w_q, layer.w_k))
-        return q, group(k, times)
+        return q, jnp.repeat(k, times, axis=1)
 
     @jax.jit
     def sums(params: Any, untrained: Any, ids: jax.Array) -> Any:
@@ -149,7 +144,7 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
             x = rms_norm(record.inputs, layer.attention_norm, config.epsilon)
             shown = jnp.ones(ids.shape, bool)
             inside = record.intermediates
-            real.append(moments(inside.query, group(inside.key, times), shown))
+            real.append(moments(inside.query, jnp.repeat(inside.key, times, axis=1), shown))
             drawn.append(moments(*scores(other, x), shown))
         return real, drawn
 

@@ -5,26 +5,19 @@ other inputs of the same kind, on repeated random sequences and on addresses; an
 the same layers.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import controls, repeats, windows
 from experiments.shared import SOURCES, Reader, experiment, first_layers, stored
-from mha_book.masks import causal
 from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
-from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 
-SEEDS = (
-    "sequences: 11, 12 to close heads, 13 for means; controls: 1; random weights: 3, their heads "
-    "chosen on 14"
-)
+SEEDS = "sequences: 11, 12 to close heads, 13 for means; controls: 1"
 INPUTS = (*SOURCES, "heads.json")
 
 
@@ -35,7 +28,6 @@ QUICK = Sizes(2, 2, 1, 6, 1)
 
 class Reading(NamedTuple):
     losses: jax.Array  # ``(B, T - 1)``
-    scores: jax.Array  # ``(L, N, B)``, attention on the token after the earlier occurrence
     outputs: jax.Array  # ``(L, N, C)``, means over batch and positions
 
 
@@ -44,23 +36,10 @@ def sequences(config: Any, seed: int, sizes: Sizes) -> jax.Array:
     return repeats(config, jax.random.key(seed), sizes.batch, sizes.period)
 
 
-def untrained(params: Any, seed: int) -> Any:
-    """Return parameters of the same shapes: independent normal weights of the same variances."""
-    leaves, tree = jax.tree.flatten(params)
-    rng = np.random.default_rng(seed)
-
-    def drawn(leaf: Any) -> jax.Array:
-        if leaf.ndim == 1:  # the gains of norms
-            return jnp.ones_like(leaf)
-        return jnp.asarray(rng.standard_normal(leaf.shape, np.float32) * float(jnp.std(leaf)))
-
-    return jax.tree.unflatten(tree, [drawn(leaf) for leaf in leaves])
-
-
 class Bench(Reader):
-    def __init__(self, model: Any, top: np.ndarray, sizes: Sizes) -> None:
+    def __init__(self, model: Any, sizes: Sizes) -> None:
         super().__init__(model)
-        self.sizes, self.top, self.length = sizes, top, 2 * sizes.period + 1
+        self.sizes, self.length = sizes, 2 * sizes.period + 1
         self.repeats = [sequences(self.config, 11 + n, sizes) for n in range(sizes.batches)]
 
     def texts(self) -> list[jax.Array]:
@@ -71,14 +50,8 @@ class Bench(Reader):
         """Read with heads closed, which add 0 instead, or their means ``(L, N, C)``."""
         others = None if means is None else means[:, None, :, None]
         logits, kept = self.run(ids, heads, others)
-        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
-        counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
-        on_target = (
-            jnp.where(pattern.counted[..., None], pattern.score, 0.0) / counted[:, None, None]
-        )
-        scores = jnp.einsum("lbntj,btj->lnb", kept["weights"], on_target)
         losses = next_token_losses(logits[:, :-1], ids)
-        return Reading(losses, scores, kept["heads"].mean((1, 3)))
+        return Reading(losses, kept["heads"].mean((1, 3)))
 
     def copied(self, run: Reading, ids: jax.Array) -> np.ndarray:
         """The loss of each sequence on what can be copied."""
@@ -98,42 +71,21 @@ class Bench(Reader):
             found["text"] += run.losses.mean(-1).tolist()
         return found
 
-    def of_top(self, run: Reading) -> np.ndarray:
-        """Induction scores of the top heads, ``(heads, B)``."""
-        return np.asarray(run.scores)[self.top[:, 0], self.top[:, 1]]
-
 
 @experiment("heads-in-use.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Any, sizes: Any) -> dict[str, Any]:
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     told = [[1, 0], [1, 3]] if run.quick else stored("heads.json")["induction"]["top"]
-    bench = Bench(model, np.array(told), sizes)
-    top, of_training = bench.top, windows(model, "train", sizes.batch, bench.length)
+    bench, top = Bench(model, sizes), np.array(told)
+    of_training = windows(model, "train", sizes.batch, bench.length)
     means = {
         "repeats": bench.read(sequences(model.config, 13, sizes)).outputs,
         "text": bench.read(of_training).outputs,
     }
     texts, others = bench.texts(), controls(top, bench.shape, sizes.draws, seed=1)
 
-    def kept(name: str, compute: Callable[[], Any]) -> Any:
-        return run.once(name, [sizes, told], compute, 6)
-
     def closed(name: str, heads: Any, by: Any = None) -> Any:
-        return kept(name, lambda: bench.losses(heads, by, texts))
-
-    ids = bench.repeats[0]
-
-    def without_training() -> dict[str, Any]:
-        bench.params = untrained(model.params, 3)
-        chosen = np.asarray(bench.read(sequences(model.config, 14, sizes)).scores).mean(-1)
-        reading = bench.read(ids)
-        bench.params = model.params
-        best = np.unravel_index(np.argsort(-chosen.ravel())[: len(top)], chosen.shape)
-        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
-        rows = np.flatnonzero(np.asarray(pattern.counted)[0])
-        even = float(np.mean(1 / (rows + 1)))
-        best_scores = np.asarray(reading.scores)[best]
-        return {"best": best_scores, "even": even, "top": bench.of_top(reading)}
+        return run.once(name, [sizes, told], lambda: bench.losses(heads, by, texts), 6)
 
     return {
         "top": top,
@@ -145,6 +97,5 @@ def main(run: Any, sizes: Any) -> dict[str, Any]:
             "zero controls": [closed(f"zero {n}", x) for n, x in enumerate(others)],
             "mean controls": [closed(f"mean {n}", x, means) for n, x in enumerate(others)],
         },
-        "untrained": kept("untrained", without_training),
         "processor seconds": run.seconds(),
     }

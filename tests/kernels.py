@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from unittest import mock
 
 IMPORTED = (
     "IPython", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot",
@@ -26,25 +27,37 @@ IMPORTED = (
     "mha_book.exercises", "mha_book.plotting", "mha_book.conformance", "mha_book.models",
     "mha_book.notation", "mha_book.sharding", "mha_book.specialization", "mha_book.pruning",
 )  # fmt: skip
+ADDRESS = "MHA_BOOK_KERNELS"  # the variable that names the socket
 AS_KERNELS = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
 
-@functools.cache
-def command() -> tuple[str, ...]:
-    """Start the process that forks kernels; return what Jupyter has one of them by."""
+def start() -> None:
+    """Start the process that forks kernels, once for all workers, and say where it listens."""
     folder = tempfile.TemporaryDirectory(prefix="kernels")
+    os.environ[ADDRESS] = f"{folder.name}/socket"
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(f"{folder.name}/socket")
+    listening.bind(os.environ[ADDRESS])
     listening.listen()
     run = [sys.executable, __file__, str(listening.fileno())]
-    pipe, fds = subprocess.PIPE, [listening.fileno()]
-    environment = os.environ | AS_KERNELS
-    server = subprocess.Popen(run, stdin=pipe, stdout=pipe, env=environment, pass_fds=fds)
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"ready\n"  # not within the time that a kernel has
+    environment, fds = os.environ | AS_KERNELS, [listening.fileno()]
+    server = subprocess.Popen(run, stdin=subprocess.PIPE, env=environment, pass_fds=fds)
     listening.close()
     atexit.register(lambda: (server.communicate(), folder.cleanup()))
-    return sys.executable, "-I", "-S", __file__, f"{folder.name}/socket", "{connection_file}"
+
+
+def keep_models() -> None:
+    """Read the trained weights once; what loads them in a kernel makes arrays of JAX of them."""
+    import jax
+    import numpy as np
+
+    from mha_book.models import minilm, smollm2
+
+    for module, name in ((minilm, "load_minilm"), (smollm2, "load_smollm2")):
+        with mock.patch.object(module, "jnp", np), contextlib.suppress(ModuleNotFoundError):
+            kept = getattr(module, name)()
+            weights = jax.tree.map(np.ascontiguousarray, kept.params)
+            load = functools.partial(jax.tree.map, jax.numpy.asarray, weights)
+            setattr(module, name, lambda kept=kept, load=load: kept._replace(params=load()))
 
 
 def serve(listening: socket.socket) -> None:
@@ -52,8 +65,8 @@ def serve(listening: socket.socket) -> None:
     sys.path.pop(0)  # the folder of this file
     for name in IMPORTED:
         importlib.import_module(name)
+    keep_models()
     gc.freeze()
-    print("ready", flush=True)
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
     while True:
         connection, _ = listening.accept()
@@ -75,7 +88,9 @@ def become_kernel(file: str, folder: str, environment: dict[str, str]) -> None:
     """Run a kernel in a forked process, as if Jupyter had started it."""
     import jax
     from ipykernel.kernelapp import launch_new_instance
+    from jax._src.interpreters import mlir
 
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)  # as tests/conftest.py does
     os.setsid()
     os.chdir(folder)
     os.environ.clear()

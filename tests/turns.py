@@ -10,6 +10,7 @@ import pytest
 TURNS = 3
 STORED_TURNS = 6  # of stored data that git's history holds to the digit
 KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
+SEEN = "95e02dbe"  # the commit whose texts, verdicts and outputs were read
 
 # Notebooks over ten seconds of a processor each, which compute longer than they compile; every
 # third one is of one turn.
@@ -44,11 +45,12 @@ def is_known(at: str) -> bool:
 
 
 @functools.cache
-def known_pages() -> dict[str, str]:
-    """Each notebook of the book at ``KNOWN`` as it was stored, by its name."""
-    assert len(git("log", "--format=%h", "-G^KNOWN =", "--", "tests/turns.py").split()) < 2
-    names = git("ls-tree", "--name-only", KNOWN, "book/").split()
-    return {Path(n).stem: git("show", f"{KNOWN}:{n}") for n in names if n.endswith(".ipynb")}
+def known_pages(at: str = KNOWN) -> dict[str, str]:
+    """Each notebook of the book at ``KNOWN`` or ``SEEN`` as it was stored, by its name."""
+    lines = git("log", "--format=%h", "-G^(KNOWN|SEEN) =", "-E", "--", "tests/turns.py")
+    assert len(lines.split()) < 3, "neither moves"
+    names = git("ls-tree", "--name-only", at, "book/").split()
+    return {Path(n).stem: git("show", f"{at}:{n}") for n in names if n.endswith(".ipynb")}
 
 
 def is_turn(what: str, turns: int = TURNS) -> bool:

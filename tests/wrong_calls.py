@@ -278,7 +278,6 @@ ROWS: list[tuple[str, Call]] = [
     ("sums['a']: MeasureSums", lambda: measures.add_texts({"a": 1.0})),
     ("later: inputs as wide as",
      lambda: composition.composition(PARAMS, PARAMS._replace(w_k=jnp.ones((D + 1, K, H))))),
-    ("successes: 0 to 2", lambda: intervals.wilson_interval(3, 2)),
     ("values: real numbers", lambda: intervals.mean_interval("12")),
     ("words: a list", lambda: words.join_words("one two")),
     ("keep: equally many", lambda: removal.prune_heads(PARAMS, np.arange(N) > 0)),

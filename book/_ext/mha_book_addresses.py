@@ -13,60 +13,38 @@ build writes one small script, ``_static/moved.js``, with two maps:
     python book/_ext/mha_book_addresses.py --collect    add what it gives out (at a release)
 """
 
-import html
 import json
 import re
 import sys
 from pathlib import Path
 
 from docutils import nodes
-from mha_book_html import TEMPLATES
+from mha_book_html import template
 from mha_book_toc import read
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = "moved.js"
+SCRIPT, MOVED = "moved.js", "book/moved.yml"
 STORED = ROOT / "tests" / "book" / "addresses.json"
 # Given out by the names of code and of tests, which are free to change: the page alone is lasting.
 BY_CODE = ("api", "evidence")
 _KEPT = re.compile(r"(?:claim|ledger|fig)-")
-_ANCHOR = re.compile(r'\bid="(?P<id>[^"]+)"|class="headerlink" href="#(?P<link>[^"]+)"')
 
 
-def load_moved(root: Path) -> dict[str, dict[str, str]]:
-    """Read ``book/moved.yml``; nothing moved where there is none."""
-    path = root / "book" / "moved.yml"
-    return read(path) if path.exists() else {}
+def built_pages(html_folder: Path) -> dict[str, dict[str, bool]]:
+    """Return the ids of every built page, and whether the page gives each out as an address.
 
-
-def load_stored() -> dict[str, list[str]]:
-    """Return the addresses that were given out: page -> its anchors."""
-    return read(STORED)
-
-
-def _anchors(html_folder: Path) -> dict[str, list[re.Match[str]]]:
-    paths = sorted((html_folder / "book").glob("*.html"))
-    texts = {path.stem: path.read_text(encoding="utf8") for path in paths}
-    leads_on = "<title>This page has moved</title>"
-    return {page: [*_ANCHOR.finditer(x)] for page, x in texts.items() if leads_on not in x}
-
-
-def built_pages(html_folder: Path) -> dict[str, set[str]]:
-    """Return the ids of every built page, by its short name."""
-    pages = _anchors(html_folder)
-    return {page: {found["id"] for found in all_} - {None} for page, all_ in pages.items()}
-
-
-def collect(html_folder: Path) -> dict[str, list[str]]:
-    """Return the addresses that a built book gives out: page -> its anchors, in order.
-
-    Headings, equations, figures, claims and terms; of pages made from code, the page alone.
+    Those are headings, equations, figures, claims and terms; of pages made from code, none.
     """
-    addresses = {}
-    for page, all_ in _anchors(html_folder).items():
-        offered = [a["link"] or a["id"] for a in all_ if a["link"] or _KEPT.match(a["id"])]
-        named = (anchor for anchor in offered if not re.fullmatch(r"id\d+", anchor))
-        addresses[page] = [] if page in BY_CODE else list(dict.fromkeys(named))
-    return addresses
+    pages = {}
+    for path in sorted((html_folder / "book").glob("*.html")):
+        text, page = path.read_text(encoding="utf8"), path.stem
+        links = {*re.findall(r'class="headerlink" href="#(?!id\d+")([^"]+)"', text)}
+        if "<title>This page has moved</title>" not in text:
+            pages[page] = {
+                name: page not in BY_CODE and (name in links or bool(_KEPT.match(name)))
+                for name in re.findall(r'\bid="([^"]+)"', text)
+            }
+    return pages
 
 
 def labels_of(html_folder: Path) -> dict[str, str]:
@@ -75,7 +53,7 @@ def labels_of(html_folder: Path) -> dict[str, str]:
     return json.loads(re.findall(r"^  var labels = (\{.*\});$", text, re.M)[0])
 
 
-def _is_there(address: str, pages: dict[str, set[str]]) -> bool:
+def _is_there(address: str, pages: dict[str, dict[str, bool]]) -> bool:
     page, _, anchor = address.partition("#")
     return page in pages and (not anchor or anchor in pages[page])
 
@@ -101,7 +79,7 @@ def address_problems(given_out, pages, moved, labels) -> list[str]:
     return found
 
 
-def stale_entries(pages: dict[str, set[str]], moved: dict[str, dict[str, str]]) -> list[str]:
+def stale_entries(pages, moved) -> list[str]:
     """Return the entries of ``book/moved.yml`` that do nothing, or lead nowhere."""
     return [
         f"{page}#{anchor}: still there, or moved to {target}, which is not"
@@ -130,21 +108,17 @@ def write(app, why: object) -> None:
     """
     if app.builder.format != "html" or isinstance(why, Exception):
         return
-    moved = load_moved(Path(app.srcdir))
-    code = (TEMPLATES / SCRIPT).read_text(encoding="utf8")
-    text = code.replace("LABELS", json.dumps(_labels(app.env)))
-    text = text.replace("MOVED", json.dumps(moved, sort_keys=True))
-    static = Path(app.outdir) / "_static"
-    static.mkdir(parents=True, exist_ok=True)
-    (static / SCRIPT).write_text(text.lstrip(), encoding="utf8")
-    gone = (TEMPLATES / "gone.html").read_text(encoding="utf8")
+    moved = read(Path(app.srcdir, MOVED))
+    maps = {"labels": json.dumps(_labels(app.env)), "moved": json.dumps(moved, sort_keys=True)}
+    made = {Path(app.outdir, "_static", SCRIPT): template(SCRIPT).render(maps) + "\n"}
     for page, anchors in moved.items():
         if "" in anchors and f"book/{page}" not in app.env.found_docs:
             new, sign, name = anchors[""].partition("#")
-            text = gone.replace("ADDRESS", html.escape(f"{new}.html{sign}{name}"))
-            path = Path(app.outdir) / "book" / f"{page}.html"
-            path.parent.mkdir(exist_ok=True)  # the first time, before any page is written
-            path.write_text(text, encoding="utf8")
+            text = template("gone.html").render(address=f"{new}.html{sign}{name}")
+            made[Path(app.outdir, "book", f"{page}.html")] = text + "\n"
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)  # the first time, before pages are written
+        path.write_text(text, encoding="utf8")
 
 
 def setup(app):
@@ -156,14 +130,14 @@ def setup(app):
 
 def main() -> int:
     """List what leads nowhere, or add to the list what the build gives out."""
-    built, stored = ROOT / "_build" / "html", load_stored()
+    built, stored, moved = ROOT / "_build" / "html", read(STORED), read(ROOT / MOVED)
+    pages = built_pages(built)
     if "--collect" in sys.argv:
-        new = collect(built)
-        both = {p: [*stored.get(p, []), *new.get(p, [])] for p in sorted({*stored, *new})}
-        merged = {page: list(dict.fromkeys(anchors)) for page, anchors in both.items()}
-        STORED.write_text(f"{json.dumps(merged, indent=0)}\n", encoding="utf8")
+        for page, ids in pages.items():
+            given = [name for name, is_given in ids.items() if is_given]
+            stored[page] = list(dict.fromkeys([*stored.get(page, []), *given]))
+        STORED.write_text(f"{json.dumps(stored, indent=0, sort_keys=True)}\n", encoding="utf8")
         return 0
-    pages, moved = built_pages(built), load_moved(ROOT)
     found = address_problems(stored, pages, moved, labels_of(built)) + stale_entries(pages, moved)
     print("\n".join(found) or "every address leads somewhere")
     return bool(found)

@@ -21,7 +21,6 @@ from mha_book_modules import ROOT, load_modules, module_names
 
 PACKAGE = "mha_book"
 FOLDER = "book/api"
-SCRIPT = "api.js"
 
 
 def public_modules(package: str = "mha_book") -> list[str]:
@@ -176,18 +175,11 @@ def dollars_to_math(app, what, name, obj, options, lines):
     lines[:] = "".join(pieces).split("\n")
 
 
-def _page(app, pagename, templatename, context, doctree) -> None:
-    """Lead on from where everything stood on one page."""
-    if pagename == FOLDER:
-        app.add_js_file(SCRIPT)
-
-
 def setup(app):
-    """Register the directives and the hooks."""
+    """Register the directives and the hook."""
     add_directive(app, "api-reference", api_reference)
     add_directive(app, "api-module", api_module, required_arguments=1)
     app.connect("autodoc-process-docstring", dollars_to_math)
-    app.connect("html-page-context", _page)
 
 
 if __name__ == "__main__":

@@ -27,17 +27,6 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-# Each verdict has a word and an icon of its own, so that its color is never the only sign.
-ICONS = {
-    "confirmed": "fa-solid fa-circle-check",
-    "holds if": "fa-solid fa-circle-half-stroke",
-    "corrected": "fa-solid fa-pen",
-    "refuted": "fa-solid fa-circle-xmark",
-    "undecided": "fa-solid fa-circle-question",
-    "not tested": "fa-solid fa-circle-minus",
-    "open": "fa-regular fa-circle",
-}
-
 
 def cell_label(chapter: str, cell_id: str) -> str:
     """Return the name under which a cell's anchor can be referred to."""
@@ -72,15 +61,6 @@ def part(*children, classes, **attributes):
     return nodes.container("", *children, classes=classes, **attributes)
 
 
-def badge(verdict: str, scope: str = "") -> nodes.Node:
-    """Return the verdict as an icon and a word, and behind it what it was reached on."""
-    icon = nodes.raw("", f'<i class="{ICONS[verdict]}" aria-hidden="true"></i> ', format="html")
-    inside = [icon, nodes.inline(verdict, verdict, classes=["verdict-word"])]
-    if scope:
-        inside += [nodes.Text(" "), nodes.inline(scope, scope, classes=["scope"])]
-    return nodes.inline("", "", *inside, classes=["verdict", slug(verdict)])
-
-
 def refer(target: str, text: str = "", kind: str = "ref") -> nodes.Node:
     """Return a cross-reference to a label of any page, or to a page; a dead one is a warning."""
     return addnodes.pending_xref(
@@ -89,7 +69,7 @@ def refer(target: str, text: str = "", kind: str = "ref") -> nodes.Node:
     )  # fmt: skip
 
 
-def from_template(self, name: str, row: dict, **given) -> nodes.Node:
+def from_template(self, name: str, row: dict, /, **given) -> nodes.Node:
     """Parse a template of Markdown, filled with a row, into a container."""
     given |= {"row": row, "slug": slug, "filled": lambda key: filled(self, row, key)}
     text, box = template(name).render(given), part(classes=[])
@@ -131,8 +111,7 @@ def claim_tag(self, name: str, entry: dict) -> list[nodes.Node]:
     """Render one claim."""
     std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
     std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
-    given = {"anchor": anchor, "icon": ICONS[entry["verdict"]]}
-    return from_template(self, "claim-tag.md", entry, **given).children
+    return from_template(self, "claim-tag.md", entry, anchor=anchor).children
 
 
 def rows_of_ledger(self):
@@ -159,18 +138,13 @@ def card(self, entry: dict, ledger: Ledger, works: dict) -> nodes.Node:
     """Render one row."""
     std, anchor = self.env.get_domain("std"), f"ledger-{entry['id'].lower()}"
     std.note_hyperlink_target(anchor, self.env.docname, anchor, entry["id"])
-    by = works[entry["paper"]].year if ledger is PAPERS else ", ".join(entry["note"])
-    head = nodes.paragraph("", "", classes=["claim-head"])
-    head += nodes.inline(entry["id"], entry["id"], classes=["claim-id"])
-    head += nodes.inline(f"({by})", f"({by})", classes=["claim-notes"])
-    head += badge(entry["verdict"], entry["scope"])
     box = from_template(
         self, "ledger-row.md", entry, work=works.get(entry.get("paper")), cell=cell_label,
+        by=works[entry["paper"]].year if ledger is PAPERS else ", ".join(entry["note"]),
         is_claim=ledger is CLAIMS, test=evidence_anchor(entry["test"]),
         is_decided=any(p.value or p.text.startswith("open:") for p in entry["judged"]),
         proved=proved(Path(self.env.srcdir), "claims").get(entry["id"]),
     )  # fmt: skip
-    box.insert(0, head)
     box["classes"], box["ids"] = ["claim", "claim-card", slug(entry["verdict"])], [anchor]
     return box
 
@@ -197,13 +171,8 @@ def filters(entries: list[dict], root: Path, works: dict) -> nodes.Node:
 def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
     """Return the counts by verdict as one line of badges."""
     counts = Counter(entry["verdict"] for entry in entries)
-    line = nodes.paragraph("", "", classes=["claim-counts"])
-    for verdict in ledger.verdicts:
-        if counts[verdict] or verdict != "open":
-            line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
-    total = f"{len(entries)} claims in all"
-    line += nodes.inline(total, total, classes=["claim-total"])
-    return line
+    line = template("verdicts.html").render(counts=counts, verdicts=ledger.verdicts)
+    return nodes.raw("", line, format="html")
 
 
 def setup(app):

@@ -1,4 +1,4 @@
-"""The classification of displayed equations; tables, and directives that are functions.
+"""The classification of displayed equations; directives that are functions.
 
 Every displayed equation of the book has a label, and ``book/equations/<page>.yml`` says of each
 label on that page what holds the equation:
@@ -11,7 +11,6 @@ label on that page what holds the equation:
 
 from pathlib import Path
 
-from docutils import nodes
 from mha_book_toc import read
 from sphinx.util.docutils import SphinxDirective
 
@@ -50,20 +49,3 @@ def proved(root: Path, field: str = "proves") -> dict[str, list[str]]:
 def add_directive(app, name: str, run, **options) -> None:
     """Register a function from the directive to its nodes, with what the directive may be given."""
     app.add_directive(name, type(name, (SphinxDirective,), {"run": run, **options}))
-
-
-def table(head: tuple[str, ...], rows: list[tuple[str | nodes.Node, ...]]) -> nodes.Node:
-    """Return a plain table of texts and links, numbers to the right."""
-    group = nodes.tgroup(cols=len(head))
-    group += [nodes.colspec(colwidth=1) for _ in head]
-
-    def row(cells):
-        out = nodes.row()
-        for cell in (nodes.Text(cell) if isinstance(cell, str) else cell for cell in cells):
-            classes = ["text-right"] if cell.astext().isdigit() else []
-            out += nodes.entry("", nodes.paragraph("", "", cell), classes=classes)
-        return out
-
-    group += nodes.thead("", row(head))
-    group += nodes.tbody("", *(row(r) for r in rows))
-    return nodes.container("", nodes.table("", group), classes=["wide-table"])

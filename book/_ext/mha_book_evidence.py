@@ -6,7 +6,7 @@ from pathlib import Path
 from docutils import nodes
 from mha_book_claims import load, refer
 from mha_book_equations import add_directive
-from mha_book_ledger import evidence_anchor, evidence_source
+from mha_book_ledger import evidence_anchor, evidence_source, places
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -30,12 +30,11 @@ def repository_file(options: dict, file: str) -> str:
 def without_tests(text: str) -> str:
     """Return a file of tests without its tests: imports, constants, small functions, fixtures."""
     lines = text.splitlines()
-    for node in reversed(ast.parse(text).body):
-        if getattr(node, "name", "").startswith(("test_", "Test")):
-            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+    for name, (_, first, last) in reversed(places(text).items()):
+        if name.startswith(("test_", "Test")) and "." not in name:
             while first > 1 and not lines[first - 2].strip():
                 first -= 1
-            del lines[first - 1 : node.end_lineno]
+            del lines[first - 1 : last]
     return "\n".join(lines).strip() + "\n"
 
 

@@ -29,25 +29,17 @@ import mha_book_live
 import numpy as np
 from docutils import nodes
 from docutils.parsers.rst import directives
-from jinja2 import Environment, FileSystemLoader
 from mha_book_equations import add_directive
+from mha_book_html import template
 from mha_book_toc import read
 from sphinx.errors import ExtensionError
 
 from mha_book.storage import file_digest
 
 DATA = Path("book") / "data" / "explorer.json"
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parents[1] / "_templates"), autoescape=True
-)
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}  # of the numbers in ``without``
 OPTIONS = ("head", "sentence", "token", "measure", "form", "play")
-
-
-def load(root: Path) -> dict[str, Any]:
-    """Read what the explorer knows of all heads and sentences."""
-    return read(root / DATA)
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
@@ -118,7 +110,7 @@ def still(root: Path, document: dict[str, Any], options: dict[str, str]) -> str:
     layer, head = map(int, options["head"].split("."))
     weights = maps_of(root, document, model, sentence)["weights"][layer, head]
     margin = 12 + 7 * max(map(len, words))
-    return _TEMPLATES.get_template("explorer.html").render(
+    return template("explorer.html").render(
         name=f"{NAMES[model]}, layer {layer}, head {head}", words=words, weights=weights.tolist(),
         text=document["sentences"][sentence]["text"], token=int(options["token"]), side=side,
         looks=[most(row, tokens) for row in weights], margin=margin,
@@ -151,7 +143,7 @@ def place_explorer(self):
     """``{explorer}``: the explorer, open at one head, with what a page without scripts has."""
     root = Path(self.env.srcdir)
     self.env.note_dependency(str(root / DATA))
-    document = load(root)
+    document = read(root / DATA)
     try:
         options = complete(document, self.options)
     except ValueError as error:
@@ -168,7 +160,7 @@ def tour(self):
     """``{explorer-tour}``: where each sentence begins in each model, as links into the explorer."""
     root = Path(self.env.srcdir)
     self.env.note_dependency(str(root / DATA))
-    document = load(root)
+    document = read(root / DATA)
     rows = []
     for key, sentence in document["sentences"].items():
         starts = []
@@ -179,11 +171,11 @@ def tour(self):
             top = most(row, tokens)[0]
             starts.append((model, f"{layer}.{head}", query, readable(tokens[query]), *top))
         rows.append((key, sentence["title"], starts))
-    text = _TEMPLATES.get_template("explorer-tour.html").render(models=NAMES, rows=rows)
+    text = template("explorer-tour.html").render(models=NAMES, rows=rows)
     return [nodes.raw("", text, format="html")]
 
 
-def _page(app, page: str, template: str, context: dict, doctree) -> None:
+def _page(app, page: str, templatename: str, context: dict, doctree) -> None:
     """Add script, style and a way past the menus to the pages that have an explorer alone."""
     context["has_explorer"] = "explorer" in app.env.metadata.get(page, {})
     if context["has_explorer"]:
@@ -198,7 +190,7 @@ def _finished(app, exception) -> None:
     root = Path(app.srcdir)
     if not (root / DATA).exists():
         return
-    index, folder = index_of(root, load(root)), Path(app.outdir) / "_static" / "explorer"
+    index, folder = index_of(root, read(root / DATA)), Path(app.outdir) / "_static" / "explorer"
     if live := mha_book_live.write(folder):
         script = folder.parent / "live" / "minilm.js"
         index["live"] = {**live, "code": file_digest(script)}

@@ -13,7 +13,6 @@
 - Above a chapter's first exercise stands where to run it.
 """
 
-import functools
 import json
 import posixpath
 import re
@@ -22,14 +21,16 @@ from pathlib import Path
 from docutils import nodes
 from mha_book_equations import add_directive
 from mha_book_html import describe, template
+from mha_book_questions import Form
 from mha_book_teaching import minutes
 from mha_book_toc import read, toc_pages
+from sphinx import addnodes
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 CLOSING = re.compile(r"Exercise|What to remember|What this does not show|References|Where next")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
 NOTES = "mha_book_notes"
-GLOSSARY = "book/glossary"
+GLOSSARY, SEARCH = "book/glossary", "book/search.yml"
 LISTS = {name: f"book/{name}" for name in ("figures", "exercises", "questions")}
 # Where a word is no prose: it has a link, is shown as it is written, or is the name of something.
 CLOSED = (
@@ -108,10 +109,13 @@ def _read(app, doctree) -> None:
     }
     env.metadata[env.docname][NOTES] = {
         "figures": figures, "exercises": exercises, "equations": equations, "terms": terms,
-        "description": describe(doctree), "search": {},
+        "description": describe(doctree),
     }  # fmt: skip
-    if words := _words(app).get(env.docname):
-        env.metadata[env.docname][NOTES]["search"] = section_of(words, doctree)
+    if words := read(Path(app.srcdir, SEARCH)).get(env.docname):
+        env.note_dependency(str(Path(app.srcdir, SEARCH)))
+        found = section_of([w for own in words.values() for w in own], doctree)
+        entries = [("single", word, anchor, "main", None) for word, anchor in found.items()]
+        doctree.insert(0, addnodes.index(entries=entries))
 
 
 def _updated(app, env) -> list[str]:
@@ -167,49 +171,21 @@ def _is_closed(node: nodes.Node) -> bool:
     return node.parent is not None
 
 
-def _with_math(text: str) -> list[nodes.Node]:
-    """Return text whose formulas stand between dollars as nodes."""
-    pieces = re.split(r"\$([^$]+)\$", text)
-    return [
-        nodes.math(piece, piece) if place % 2 else nodes.Text(piece)
-        for place, piece in enumerate(pieces)
-    ]
-
-
-def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
-    """Return a section for each page that has figures or exercises."""
-    env, out = app.env, []
+def _listing(app, docname: str, kind: str) -> nodes.Node:
+    """Return a list for each page that has figures or exercises."""
+    env, pages = app.env, []
     for page in toc_pages(Path(env.srcdir)):
-        listed = _notes(env).get(page, {}).get(kind)
-        if not listed:
-            continue
-        uri = app.builder.get_relative_uri(docname, page)
-        numbers = env.toc_fignumbers.get(page, {}).get("figure", {})
-        chapter = _chapter(env, page)
-        name = f"{kind}-{page.rpartition('/')[2]}"
-        title = env.titles[page].astext()
-        rubric = nodes.paragraph("", "", classes=["list-of-page"], ids=[name])
-        rubric += nodes.strong("", "", nodes.reference("", title, refuri=uri, internal=True))
-        if chapter:
-            rubric.insert(0, nodes.Text(f"{chapter} "))
-        items = nodes.bullet_list()
-        for anchor, text in listed.items():
-            label, _, rest = _numbered(text, chapter).partition(": ")
+        numbers, items = env.toc_fignumbers.get(page, {}).get("figure", {}), []
+        for anchor, text in _notes(env).get(page, {}).get(kind, {}).items():
+            label, _, rest = _numbered(text, _chapter(env, page)).partition(": ")
             if kind == "figures":
                 label, rest = f"Fig. {'.'.join(map(str, numbers.get(anchor, ())))}", text
-                if anchor not in numbers:
-                    continue
-            link = nodes.reference("", label, refuri=f"{uri}#{anchor}", internal=True)
-            words = nodes.paragraph("", "", link, nodes.Text(": "), *_with_math(rest))
-            items += nodes.list_item("", words)
-        out += [rubric, items]
-    return out
-
-
-def term_pattern(terms: list[str]) -> re.Pattern[str]:
-    """Return what finds a term in prose: whole words, longest first, one or many."""
-    longest = sorted(terms, key=len, reverse=True)
-    return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest))})(s?)(?![\w-])", re.I)
+            if kind != "figures" or anchor in numbers:
+                items.append((anchor, label, rest))
+        uri, title = app.builder.get_relative_uri(docname, page), env.titles[page].astext()
+        name = f"{kind}-{page.rpartition('/')[2]}"
+        pages += [(name, uri, _chapter(env, page), title, items)] if items else []
+    return Form(html=template("page-list.html").render(pages=pages))
 
 
 def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list[str]:
@@ -217,7 +193,8 @@ def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list
 
     ``terms`` has them in lower case with their anchors; ``uri`` is the address of the glossary.
     """
-    pattern, done = term_pattern([*terms]), []
+    longest, done = "|".join(map(re.escape, sorted(terms, key=len, reverse=True))), []
+    pattern = re.compile(rf"(?<![\w-])({longest})(s?)(?![\w-])", re.I)  # one or many
     for text in list(doctree.findall(nodes.Text)):
         if _is_closed(text) or not isinstance(text.parent, nodes.paragraph | nodes.emphasis):
             continue
@@ -252,10 +229,10 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
 
 
 def _resolved(app, doctree, docname) -> None:
-    for node in list(doctree.findall(page_list)):
-        node.replace_self(_listing(app, docname, node["kind"]))
     if app.builder.format != "html":
         return
+    for node in list(doctree.findall(page_list)):
+        node.replace_self(_listing(app, docname, node["kind"]))
     env, builder = app.env, app.builder
     _link_exercises(doctree, _chapter(env, docname))
     is_notebook = Path(env.doc2path(docname)).suffix == ".ipynb"
@@ -298,65 +275,42 @@ def _index_prose_alone(app) -> None:
         return
     plain = app.builder.index_page
 
-    @functools.wraps(plain)
     def index_page(pagename, doctree, title):
         kinds = nodes.literal_block | nodes.math | nodes.math_block
         hidden = [(n, n.children) for n in doctree.findall(lambda n: isinstance(n, kinds))]
         for node, _ in hidden:
             node.children = []
-        try:
-            plain(pagename, doctree, title)
-        finally:
-            for node, children in hidden:
-                node.children = children
+        plain(pagename, doctree, title)
+        for node, children in hidden:
+            node.children = children
 
     app.builder.index_page = index_page
 
 
 def terms(root: Path) -> dict[str, list[str]]:
     """Return page -> the terms of the field that it defines, from ``book/search.yml``."""
-    lists = read(root / "book" / "search.yml")
+    lists = read(root / SEARCH)
     return {page: words["terms"] for page, words in lists.items() if "terms" in words}
 
 
 def section_of(words: list[str], doctree: nodes.document) -> dict[str, str]:
     """Return word -> anchor of the section with it in its heading, in bold or at all; else none."""
-    first, *rest = doctree.findall(nodes.section)
-    sections = [first, *(s for s in rest if not CLOSING.match(s[0].astext()))]
-    said: list[list[str]] = []
-    for section in sections:
-        own = [n for n in section if not isinstance(n, nodes.section | nodes.container)]
-        strong = (n.astext() for part in own for n in part.findall(nodes.strong))
-        texts = (section[0].astext(), "\n".join(strong), "\n".join(n.astext() for n in own))
-        said.append([" ".join(text.lower().split()) for text in texts])
-    order = [(text, n) for kind in zip(*said, strict=True) for n, text in enumerate(kind)]
-    found = {}
-    for name, _, like in (word.partition(" = ") for word in words):
-        place = next((n for text, n in order if (like or name).lower() in text), 0)
-        found[name] = sections[place]["ids"][0] if place else ""
-    return found
-
-
-def _words(app) -> dict[str, list[str]]:
-    """Return page -> what ``book/search.yml`` has for it."""
-    file = Path(app.srcdir) / "book" / "search.yml"
-    lists = read(file) if file.exists() else {}
-    return {page: [w for words in own.values() for w in words] for page, own in lists.items()}
-
-
-def _add_search_words(app) -> list:
-    """Enter the words of ``book/search.yml`` in the search's index, before it is written."""
-    if indexer := getattr(app.builder, "indexer", None):
-        for page, words in _words(app).items():
-            if page not in app.env.found_docs:
-                raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
-            places = _notes(app.env)[page]["search"]
-            if places.keys() != {word.partition(" = ")[0] for word in words}:  # changed since
-                places = section_of(words, app.env.get_doctree(page))
-            entries = {(word, anchor, "main") for word, anchor in places.items()}
-            before = indexer._index_entries.get(page, [])
-            indexer._index_entries[page] = sorted({*before, *entries})
-    return []
+    places = []
+    for kind in (nodes.title, nodes.strong, nodes.paragraph):
+        for node in doctree.findall(kind):
+            section = node.parent
+            while not isinstance(section, nodes.section | nodes.document):
+                section = section.parent
+            is_top = not isinstance(section.parent, nodes.section)
+            if is_top or not CLOSING.match(section[0].astext()):
+                text = " ".join(node.astext().lower().split())
+                places.append((text, "" if is_top else section["ids"][0]))
+    parts = (word.partition(" = ") for word in words)
+    asked = {name: (like or name).lower() for name, _, like in parts}
+    return {
+        name: next((place for text, place in places if word in text), "")
+        for name, word in asked.items()
+    }
 
 
 def setup(app):
@@ -364,11 +318,9 @@ def setup(app):
     app.add_node(page_list)
     add_directive(app, "figure-list", page_list_here)
     add_directive(app, "exercise-list", page_list_here)
-    app.add_css_file("find.css")
     app.add_js_file("find.js")
     app.connect("builder-inited", _index_prose_alone)
     app.connect("doctree-read", _read, priority=600)
     app.connect("env-get-updated", _updated, priority=600)
     app.connect("doctree-resolved", _resolved, priority=600)
-    app.connect("html-collect-pages", _add_search_words)
     app.connect("html-page-context", _page, priority=950)

@@ -1,66 +1,68 @@
-"""What the built pages have beyond their text: heads, images, folds, the root page, search.
+"""What the built pages have beyond their text: heads, folds, the root page, search.
 
 - a head that lets the page be seen at once and in its colors: the theme resolved before anything is
   drawn, no script that holds up the page, MathJax only where there is a formula, and of the icons'
   fonts and the theme's style sheets only what the book uses;
 - a description from the page's first paragraph, for search engines and for links to the page;
-- images with their size, so that nothing moves when they arrive; all but the first come late;
 - ``index.html`` and ``404.html``; with a public address (``mha_book_public``) also the address of
-  each page in its head, and ``sitemap.xml``.
+  each page in its head, and ``sitemap.xml``;
+- at the end of a page how it is cited.
 """
 
-import functools
 import html
 import posixpath
 import re
+import textwrap
 from pathlib import Path
 
 from docutils import nodes
 from fontTools.subset import Subsetter
 from fontTools.ttLib import TTFont
-from jinja2 import Template
-from PIL import Image
+from jinja2 import Environment, FileSystemLoader, Template
+from mha_book_toc import read, toc_pages
 from sphinx.addnodes import pending_xref
 
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
+SHEETS = "basic styles/pydata* styles/sphinx* togglebutton copybutton mystnb* sphinx-d*"
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
 _NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or nobody reads
     r"\s*<!-- So that users can add custom icons -->|<script[^>]*fontawesome\.js[^>]*></script>"
     r"|<script data-cfasync.*?</script>|<script>DOCUMENTATION_OPTIONS\.pagename[^<]*</script>"
-    r'|<link rel="preload"[^>]*>|\s*<script[^<]*mathjax[^<]*</script>',
+    r'|<link rel="preload"[^>]*>|\s*<script[^<]*mathjax[^<]*</script>'
+    r"|<link[^>]*/(?:theme|sphinx|togglebutton|copybutton|mystnb)[^>/]*\.css[^>]*>",
     re.S | re.I,
 )
 _MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _RULE = re.compile(r"/\*.*?\*/|((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})", re.S)
 _COMMA = re.compile(r",(?![^()]*\))")
-_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#]([A-Za-z_][\w-]*)")
+_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#]-?([A-Za-z_][\w-]*)")
 _ICON_FONT = re.compile(r"src:url\(\.\./(vendor/fontawesome/webfonts/fa-(\w+)-\d+)\.woff2\)[^}]*")
-_IMAGE = re.compile(r"<img\b[^>]*>")
-_SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
-_SOURCE = re.compile(r'\bsrc="([^"]*)"')
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
 _OLD_ROLE = re.compile(r' role="(?:doc-biblioentry|list(?=" class="citation-list))"')
-_SVG = re.compile(rb"<svg\b[^>]*>", re.S)
-_SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
 
-@functools.cache
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(TEMPLATES), trim_blocks=True,
+    autoescape=lambda name: name.startswith("explorer"),
+)  # fmt: skip
+
+
 def template(name: str) -> Template:
     """Return a template of the book by the name of its file."""
-    return Template((TEMPLATES / name).read_text(encoding="utf8"))
+    return _ENVIRONMENT.get_template(name)
 
 
 def mended(head: str, can_wait: bool) -> str:
     """Return a part of a page's head whose scripts, if they can, wait until the page is read."""
-    head = _NO_USE.sub("", head)
+    head = _NO_USE.sub("", head).replace("/pydata-sphinx-theme.css", "/all.css")
     return re.sub(r"<script (?!defer)(?=[^>]*\bsrc=)", "<script defer ", head) if can_wait else head
 
 
 def slim(out: Path) -> None:
-    """Leave in the theme's style sheets and the icons' fonts what pages and scripts can use."""
+    """Make one style sheet of the theme's, and fonts of its icons, with what pages can use."""
     static = out / "_static"
     files = (*out.rglob("*.html"), *static.glob("*.js"), *static.glob("[ls]*/*.js"))
     known = {""}.union(*(_WORD.findall(file.read_text("utf8")) for file in files))
@@ -69,9 +71,8 @@ def slim(out: Path) -> None:
         kept = [s for s in _COMMA.split(match[1] or "") if known.issuperset(_NAMED.findall(s))]
         return match[0] if not match[2] else ",".join(kept) + match[2] if kept else ""
 
-    for name in ("sphinx-design*", "basic", "styles/sphinx*", "styles/pydata*"):
-        for sheet in static.glob(f"{name}.css"):
-            sheet.write_text(css := _RULE.sub(rule, sheet.read_text("utf8")), encoding="utf8")
+    sheets = (sheet for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
+    css = "\n".join(_RULE.sub(rule, sheet.read_text("utf8")) for sheet in sheets)
     subsetter = Subsetter()
     signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
     subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})
@@ -83,16 +84,7 @@ def slim(out: Path) -> None:
         whole.save(static / f"icons-{rule[2]}.woff")
         return f'src:url(../icons-{rule[2]}.woff) format("woff")'
 
-    sheet.write_text(_ICON_FONT.sub(font, css), encoding="utf8")
-
-
-def _shorten(text: str, length: int) -> str:
-    if len(text) <= length:
-        return text
-    sentence = max(text.rfind(mark, 0, length) for mark in (". ", "? ", "! "))
-    if sentence > length // 3:
-        return text[: sentence + 1]
-    return text[: text.rfind(" ", 0, length - 1)].rstrip(",;:–") + "…"
+    (static / "styles" / "all.css").write_text(_ICON_FONT.sub(font, css), encoding="utf8")
 
 
 def _plain(formula: str) -> str:
@@ -114,41 +106,8 @@ def describe(doctree: nodes.document) -> str:
             link.parent.remove(link)
         text = " ".join(copy.astext().split())
         if len(text.split()) > 3:
-            return _shorten(text, DESCRIPTION_LENGTH)
+            return textwrap.shorten(text, DESCRIPTION_LENGTH, placeholder="…")
     return ""
-
-
-def image_size(path: Path) -> tuple[int, int] | None:
-    """Return width and height in CSS pixels of a PNG or SVG file, None if they are not known."""
-    if path.suffix != ".svg":
-        with Image.open(path) as image:
-            return image.size
-    tag = _SVG.search(path.read_bytes()[:4000])
-    found = _SVG_LENGTH.findall(tag[0] if tag else b"")
-    size = {name: round(float(n) * (4 / 3 if unit == b"pt" else 1)) for name, n, unit in found}
-    return (size[b"width"], size[b"height"]) if len(size) == 2 else None
-
-
-def size_images(body: str, sources: dict[str, Path]) -> str:
-    """Return a page with size and loading of its images; ``sources`` has the files by name."""
-    seen = 0
-
-    def improve(match: re.Match[str]) -> str:
-        nonlocal seen
-        tag, source = match[0], _SOURCE.search(match[0])
-        if not source or source[1].startswith("data:"):
-            return tag
-        seen += 1
-        added = 'decoding="async"'
-        if seen > 1 and "loading=" not in tag:
-            added += ' loading="lazy"'
-        file = sources.get(Path(source[1]).name)
-        size = image_size(file) if file and file.is_file() else None
-        if size and not _SIZED.search(tag):
-            added += f' width="{size[0]}" height="{size[1]}"'
-        return f"<img {added}{tag[4:]}"
-
-    return _IMAGE.sub(improve, body)
 
 
 def plain(body: str) -> str:
@@ -176,8 +135,19 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     context["mended"] = lambda head: mended(head, pagename != "search")
     context["metatags"] = (context.get("metatags") or "") + _head(app, pagename, context, doctree)
     if "body" in context:
-        sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
-        context["body"] = size_images(plain(context["body"]), sources)
+        context["body"] = plain(context["body"])
+        if doctree is not None and pagename in toc_pages(Path(app.srcdir)):
+            context["body"] += cite(app, pagename, context["title"])
+
+
+def cite(app, pagename: str, title: str) -> str:
+    """Return how a page is cited, in words and in BibTeX, from ``CITATION.cff``."""
+    base = app.config.html_baseurl
+    return template("cite.html").render(
+        book=read(Path(app.srcdir, "CITATION.cff")), url=base and f"{base}{pagename}.html",
+        title=re.sub(r"^\d+\.\s+", "", html.unescape(re.sub(r"<[^>]*>", "", title))),
+        page=pagename.removeprefix("book/").replace("/", "-"),
+    )  # fmt: skip
 
 
 def _share_lists(app, pagename: str, templatename: str, context: dict, doctree) -> None:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from mha_book_toc import read, toc_pages
 from pybtex.database import parse_file
 from scipy.special import stdtr, stdtrit
+from sphinx.pycode import ModuleAnalyzer
 
 VERDICTS = (
     "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
@@ -265,23 +266,15 @@ def evidence_anchor(test: str) -> str:
     return f"evidence-{Path(file).stem}-{name.replace('::', '-')}"
 
 
+@functools.cache
+def places(text: str) -> dict[str, tuple[str, int, int]]:
+    """Return name -> (kind, first line, last line) of the functions and classes of a module."""
+    return ModuleAnalyzer.for_string(text, "tests").find_tags()
+
+
 def evidence_source(root: Path, test: str) -> str:
     """Return the text of a test with its decorators; '' if there is no such test."""
     file, _, name = test.split("[")[0].partition("::")
-    if not (root / file).is_file():
-        return ""
-    text = (root / file).read_text(encoding="utf8")
-    for node, prefix in test_functions(ast.parse(text).body, ""):
-        if f"{prefix}{node.name}" == name:
-            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-            return textwrap.dedent("\n".join(text.split("\n")[first - 1 : node.end_lineno]))
-    return ""
-
-
-def test_functions(body, prefix=""):
-    """Yield every function that tests in a body of statements, with the classes before its name."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node, prefix
-        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            yield from test_functions(node.body, f"{prefix}{node.name}::")
+    text = (root / file).read_text(encoding="utf8") if (root / file).is_file() else ""
+    _, first, last = places(text).get(name.replace("::", "."), ("", 1, 0))
+    return textwrap.dedent("\n".join(text.splitlines()[first - 1 : last]))

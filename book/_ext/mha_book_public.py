@@ -35,17 +35,15 @@ def read_public(root: Path, environ: Mapping[str, str] = os.environ) -> Public:
     citation = read(root / "CITATION.cff")
     repository = environ.get(REPOSITORY) or citation.get("repository-code") or ""
     repository = repository.rstrip("/").removesuffix(".git")
-    if repository and not _REPOSITORY.fullmatch(repository):
-        raise ValueError(
-            f"{REPOSITORY}, or repository-code in CITATION.cff: "
-            f"expected https://github.com/<owner>/<name> or on gitlab.com, got {repository!r}"
-        )
     site = environ.get(SITE) or citation.get("url") or ""
     site = site and site.rstrip("/") + "/"
-    if site and not _SITE.fullmatch(site):
-        raise ValueError(
-            f"{SITE}, or url in CITATION.cff: expected https://<host>/<folder>/, got {site!r}"
-        )
+    for name, address, known, expected in (
+        (f"{REPOSITORY}, or repository-code", repository, _REPOSITORY,
+         "https://github.com/<owner>/<name> or on gitlab.com"),
+        (f"{SITE}, or url", site, _SITE, "https://<host>/<folder>/"),
+    ):  # fmt: skip
+        if address and not known.fullmatch(address):
+            raise ValueError(f"{name} in CITATION.cff: expected {expected}, got {address!r}")
     return Public(repository, site)
 
 

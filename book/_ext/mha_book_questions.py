@@ -96,7 +96,6 @@ def list_here(self):
 
 def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     if app.env.metadata.get(pagename, {}).get("questions"):
-        app.add_css_file("questions.css")
         app.add_js_file("questions.js", loading_method="defer")
 
 

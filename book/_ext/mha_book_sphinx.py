@@ -14,7 +14,7 @@ from pathlib import Path
 
 PARTS = (
     "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status",
-    "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "proofs",
+    "symbols", "addresses", "figures", "html", "bibliography", "code", "proofs",
     "finding", "questions", "teaching", "translate",
 )  # fmt: skip
 
@@ -28,12 +28,8 @@ def setup(app):
         import_module(f"mha_book_{part}").setup(app)
     # Another version of the extension's own source makes Sphinx read every page again.
     here = Path(__file__).parent
-    files = [
-        *here.glob("*.py"),
-        *here.parent.glob("_templates/*.*"),
-        here.parent / "ledgers.yml",
-    ]
-    source = b"".join(path.read_bytes() for path in sorted(files))
+    files = sorted([*here.glob("*.py"), *here.parent.glob("_templates/*.*")])
+    source = b"".join(path.read_bytes() for path in [*files, here.parent / "ledgers.yml"])
     return {
         "version": "1",
         "env_version": int(hashlib.sha256(source).hexdigest()[:7], 16),

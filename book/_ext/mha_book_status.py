@@ -67,19 +67,13 @@ def grounds(root: Path) -> Counter[str]:
     return counts
 
 
-def equation_rows(root: Path) -> list[tuple[str, Counter[str]]]:
-    """Return (page, its equations by kind, and how many are proved), in order."""
+def equations(root: Path) -> list[tuple[str, Counter[str]]]:
+    """Return (page, its equations by kind, and how many are proved), and a last row for all."""
     kinds, theorems, rows = load_kinds(root), proved(root), []
     for name in (Path(page).name for page in toc_pages(root)):
         if labels := {label: entry["kind"] for label, entry in kinds.get(name, {}).items()}:
             held = ["proved"] * len(labels.keys() & theorems)
             rows.append((name, Counter([*labels.values(), *held])))
-    return rows
-
-
-def equations(root: Path) -> list[tuple[str, Counter[str]]]:
-    """Return the same, and a last row for all pages."""
-    rows = equation_rows(root)
     return [*rows, ("all pages", sum((count for _, count in rows), Counter()))]
 
 

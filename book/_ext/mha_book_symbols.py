@@ -20,6 +20,7 @@ from pathlib import Path
 from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_equations import add_directive
+from mha_book_html import template
 from mha_book_toc import read, toc_pages
 
 from mha_book.notation.page import displayed_equations, page_text
@@ -31,17 +32,28 @@ GREEK = """
     rho varrho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma
     Upsilon Phi Psi Omega ell imath jmath
 """
-LETTERS = {f"\\{name}" for name in GREEK.split()}
-ACCENTS = {"hat": "hat", "widehat": "hat", "tilde": "tilde", "widetilde": "tilde", "bar": "bar",
-    "overline": "bar", "check": "check", "dot": "dot", "vec": "vec"}  # fmt: skip
-FONTS = {"mathbf", "boldsymbol", "bm", "mathit", "mathsf"}
-WORDS = {"text", "mathrm", "operatorname", "operatorname*", "texttt", "textbf", "textit", "mathtt",
-    "mathbb", "begin", "end", "label", "tag", "hspace", "color", "textsf"}  # fmt: skip
-SPACES = {"\\,", "\\;", "\\!", "\\:", "\\ ", "\\quad", "\\qquad"}
-CONSTANTS = {"e", "\\pi"}  # with their meaning everywhere
-DIFFERENTIATED = {*LETTERS, *(f"\\{accent}" for accent in ACCENTS)} - {"\\ell"}
-_TOKEN = re.compile(
-    r"\\\\\[[^\]]*\]|\\operatorname\*|\\[A-Za-z]+|\\.|[A-Za-z]|\d+(?:\.\d+)?|\s+|.", re.S
+ACCENTS = {"widehat": "hat", "widetilde": "tilde", "overline": "bar"}
+ACCENTS |= {name: name for name in ("hat", "tilde", "bar", "check", "dot", "vec")}
+FONTS = ("mathbf", "boldsymbol", "bm", "mathit", "mathsf")
+WORDS = ("text", "mathrm", "operatorname", "texttt", "textbf", "textit", "mathtt", "mathbb",
+    "begin", "end", "label", "tag", "hspace", "color", "textsf")  # fmt: skip
+CONSTANTS = ("e", "\\pi")  # with their meaning everywhere
+_SPACE = r"(?:\s|\\[,;!: ]|\\q?quad)*"
+_INSIDE = "[^{}]*"
+for _ in range(3):  # braces in braces
+    _INSIDE = rf"[^{{}}]*(?:\{{{_INSIDE}\}}[^{{}}]*)*"
+_GROUP = rf"{_SPACE}(?:\{{{_INSIDE}\}}|\\[A-Za-z]+|[^\s{{}}])"
+_MARK = re.compile(rf"{_SPACE}('|[_^]{_GROUP})")  # what hangs on a letter
+_LETTER = rf"\\mathcal{_GROUP}|\\(?:{'|'.join(GREEK.split())})(?![A-Za-z])|[A-Za-z]"
+_OVER = rf"\\(?P<over>{'|'.join((*ACCENTS, *FONTS))})(?![A-Za-z])(?P<under>{_GROUP})"
+_GRADIENT = (
+    rf"d(?=[A-Z]|(?!\\ell|\\mathcal)\\(?:{'|'.join((*GREEK.split(), *ACCENTS))})(?![A-Za-z]))"
+)
+_ATOM = re.compile(
+    rf"\\(?:{'|'.join(WORDS)})(?![A-Za-z])\*?{_GROUP}|{_GRADIENT}"
+    rf"|(?:{_OVER}|(?P<letter>{_LETTER}))(?P<marks>(?:{_MARK.pattern})*)"
+    r"|\\\\\[[^\]]*\]|\\[A-Za-z]+|\\.",
+    re.S,
 )
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|operatorname)\{([^}]*)\}")
 # What hangs above a letter and is no index.
@@ -83,88 +95,51 @@ def load_symbols(root: Path) -> list[Declared]:
     return [Declared(page, **entry) for page, entries in table.items() for entry in entries or ()]
 
 
-def _is_space(token: str) -> bool:
-    return token.isspace() or token in SPACES
-
-
-def _scan(latex: str) -> tuple[list[Symbol], list[Symbol]]:
-    """Return every letter that means something, and those that are in no index and no exponent."""
-    tokens = _TOKEN.findall(latex)[::-1]  # the next one is the last
-    found: list[Symbol] = []
-    outer: list[Symbol] = []
-
-    def group() -> str:
-        """Take what stands between braces, or one token."""
-        while tokens and _is_space(tokens[-1]):
-            tokens.pop()
-        depth, inside = 0, []
-        while tokens:
-            inside.append(tokens.pop())
-            depth += {"{": 1, "}": -1}.get(inside[-1], 0)
-            if depth <= 0:
-                break
-        return "".join(inside[1:-1] if inside[:1] == ["{"] else inside)
-
-    def mark() -> str:
-        """Take what hangs on a letter next: a prime, or the sign of a subscript or an exponent."""
-        place = len(tokens)
-        while place and _is_space(tokens[place - 1]):
-            place -= 1
-        sign = tokens[place - 1] if place else ""
-        if sign not in ("'", "_", "^"):
-            return ""
-        del tokens[place - 1 :]
-        return sign
-
-    def note(letter: str, accent: str = "", below: str = "") -> None:
-        """Note a letter with what hangs on it."""
-        primes, array = "", False
-        while sign := mark():
-            content = "" if sign == "'" else group().strip()
-            if sign == "'":
-                primes += "'"
-            elif sign == "_":  # a name, a number or an expression
-                plain = _UPRIGHT.sub(r"\1", content).strip()
-                below = plain if re.fullmatch(r"[A-Za-z]+|\\[a-z]+", plain) else ""
-                found.extend([] if below or plain.isdigit() else _scan(content)[0])
-            elif not _POWER.fullmatch(content):
-                inside, is_power = _scan(content)[0], content.startswith("-") or "/" in content
-                found.extend(inside)
-                indices = (s for s in inside if len(s.letter) == 1 and s.letter.islower())
-                array = array or (not is_power and any(indices))
-        if letter not in CONSTANTS:
-            symbol = Symbol(letter.replace("\\var", "\\", 1), accent, below, primes, array)
-            found.append(symbol)
-            outer.append(symbol)
-
-    while tokens:
-        token = tokens.pop()
-        name = token[1:] if token.startswith("\\") else ""
-        if name in WORDS:
-            group()
-        elif name == "mathcal":
-            note(f"\\mathcal{{{group().strip()}}}")
-        elif name in ACCENTS or name in FONTS:
-            inside = _scan(group())[0]
-            if len(inside) == 1:
-                note(inside[0].letter, ACCENTS.get(name, ""), inside[0].below)
-            else:
-                found.extend(inside)
-        elif token == "d" and tokens and (tokens[-1].isupper() or tokens[-1] in DIFFERENTIATED):
-            continue  # dQ is the gradient by Q
-        elif token in LETTERS or (len(token) == 1 and token.isalpha()):
-            note(token)
-    return found, outer
+def _bare(group: str) -> str:
+    """Return what stands between braces, or the one token."""
+    text = re.sub(rf"^{_SPACE}", "", group)
+    return (text[1:-1] if text.startswith("{") else text).strip()
 
 
 def scan(latex: str) -> list[Symbol]:
-    """Return every occurrence of a symbol in a formula, those of its indices among them."""
-    return _scan(latex)[0]
+    """Return every occurrence of a symbol in a formula, after those of its indices."""
+    found: list[Symbol] = []
+    for atom in _ATOM.finditer(latex):
+        letter, over, below, primes, array = atom["letter"], atom["over"] or "", "", "", False
+        if over:
+            inside = scan(_bare(atom["under"]))
+            if len(inside) != 1:
+                found += [*inside, *scan(atom["marks"])]
+                continue
+            letter, below = inside[0].letter, inside[0].below
+        elif letter and letter.startswith("\\mathcal"):
+            letter = f"\\mathcal{{{_bare(letter[8:])}}}"
+        for mark in _MARK.findall(atom["marks"] or ""):
+            content = _bare(mark[1:])
+            if mark == "'":
+                primes += "'"
+            elif mark[0] == "_":  # a name, a number or an expression
+                plain = _UPRIGHT.sub(r"\1", content).strip()
+                below = plain if re.fullmatch(r"[A-Za-z]+|\\[a-z]+", plain) else ""
+                found += [] if below or plain.isdigit() else scan(content)
+            elif not _POWER.fullmatch(content):
+                inside, is_power = scan(content), content.startswith("-") or "/" in content
+                found += inside
+                indices = (s for s in inside if len(s.letter) == 1 and s.letter.islower())
+                array = array or (not is_power and any(indices))
+        if letter and letter not in CONSTANTS:
+            short = letter.replace("\\var", "\\", 1)
+            found.append(Symbol(short, ACCENTS.get(over, ""), below, primes, array))
+    return found
 
 
 def symbols_of(declared: Declared) -> list[Symbol]:
     """Return what an entry declares: one symbol, or several with commas between."""
-    return [symbol for piece in _pieces(declared.symbol) for symbol in _scan(piece)[1][:1]]
+    return [
+        symbol
+        for piece in _pieces(declared.symbol)
+        for symbol in scan(re.sub(r"\([^}]*$", "", piece))[-1:]
+    ]
 
 
 def _pieces(symbols: str) -> list[str]:
@@ -274,36 +249,22 @@ def symbol_table(self):
     """
     self.env.note_reread()  # the symbols are of all pages
     root = Path(self.env.srcdir)
-    entries = load_symbols(root)
-    if self.arguments[0] == "letters":
-        rows = ["| letter | index | what it counts | name in the code |", "|---|---|---|---|"]
-        rows += [_letter(entry) for entry in entries if entry.code]
-    else:
-        on_page = symbols_by_page(book_formulas(root))
-        rows = ["| symbol | shape | what it is | first in |", "|---|---|---|---|"]
-        rows += [_row(entry, on_page) for entry in entries if not entry.code]
+    on_page = symbols_by_page(book_formulas(root))
+
+    def first(entry: Declared) -> str:
+        """Return the chapter where a symbol stands first."""
+        symbols = set(symbols_of(entry))
+        pages = on_page if entry.page == EVERYWHERE else [entry.page]
+        has = (page for page in pages if any(is_known(s, symbols) for s in on_page.get(page, ())))
+        return next(has, "")
+
+    text = template("symbols.md").render(
+        letters=self.arguments[0] == "letters", entries=load_symbols(root), pieces=_pieces,
+        first=first,
+    )  # fmt: skip
     box = nodes.container(classes=["wide-table", "symbol-table"])
-    self.state.nested_parse(StringList(rows, "book/symbols.yml"), 0, box)
+    self.state.nested_parse(StringList(text.splitlines(), "book/symbols.yml"), 0, box)
     return [box]
-
-
-def _letter(entry: Declared) -> str:
-    """Return the row of a letter that counts something."""
-    index = ", ".join(f"${letter.strip()}$" for letter in entry.index.split(",") if letter)
-    code = "–" if entry.code == "–" else f"`{entry.code}`"
-    return f"| ${entry.symbol}$ | {index} | {entry.meaning} | {code} |"
-
-
-def _row(entry: Declared, on_page: dict[str, set[Symbol]]) -> str:
-    """Return the row of a symbol, with the chapter where it stands first."""
-    symbols = set(symbols_of(entry))
-    pages = on_page if entry.page == EVERYWHERE else [entry.page]
-    has = (page for page in pages if any(is_known(s, symbols) for s in on_page.get(page, ())))
-    first = next(has, "")
-    shown = ", ".join(f"${piece}$" for piece in _pieces(entry.symbol))
-    shape = f"${entry.shape}$" if entry.shape else ""
-    link = f"[](/book/{first})" if first else ""
-    return f"| {shown} | {shape} | {entry.meaning} | {link} |"
 
 
 def setup(app):

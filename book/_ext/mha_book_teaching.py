@@ -12,10 +12,9 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from jinja2 import Environment, FileSystemLoader
 from mha_book_equations import add_directive
-from mha_book_explorer import load
-from mha_book_html import TEMPLATES
+from mha_book_explorer import DATA
+from mha_book_html import template
 from mha_book_pages import words
 from mha_book_toc import read, read_parts
 
@@ -59,7 +58,7 @@ def computed(text: str, titles: dict[str, str]) -> str:
 def chapters(root: Path) -> list[dict]:
     """Return the introduction and the numbered chapters, with what they promise and take."""
     notes = read(root / NOTES)["chapters"]
-    titles = {key: each["title"] for key, each in load(root)["sentences"].items()}
+    titles = {key: each["title"] for key, each in read(root / DATA)["sentences"].items()}
     found = []
     for part in read_parts(root):
         for page in (page for page in part.pages if Path(page).name in notes):
@@ -83,8 +82,7 @@ def course(self):
     root, file = Path(self.env.srcdir), f"course-{self.arguments[0]}.md"
     self.env.note_reread()  # it is about all chapters
     every = chapters(root)
-    template = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True).get_template(file)
-    text = template.render(
+    text = template(file).render(
         read(root / NOTES), every=every, chapter={each["name"]: each for each in every}
     )
     box = nodes.container(classes=["course"])

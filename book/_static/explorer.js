@@ -136,6 +136,7 @@
       });
     },
   };
+  const ONE_LINE = 36; // tokens of a sentence that stays on one line
   const LONGEST = 1000; // characters of an own sentence
 
   const KEYS = ["model", "head", "sentence", "token", "goal", "measure", "show", "beside", "see"];
@@ -253,10 +254,13 @@
         el("select", { "data-key": key, onchange: e => this.choose(key, e.target.value) },
           ...Object.entries(options).map(([value, text]) => el("option", { value }, text))));
       const titles = Object.entries(this.index.sentences).map(([key, s]) => [key, s.title]);
+      this.player = el("button", { type: "button", class: "hx-play",
+        onclick: () => this.play(!this.timer) }, "Play");
+      this.whole = el("a", { class: "hx-whole" }, "Open in the whole explorer");
       this.controls = el("div", { class: "hx-controls" },
         select("model", "Model", NAMES),
         select("sentence", "Sentence", Object.fromEntries(titles)),
-        ...(this.small ? [] : [
+        ...(this.small ? [this.player, this.whole] : [
           select("show", "Show", SHOWS),
           el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
             onchange: e => this.compare(e.target.checked) }), " two heads"),
@@ -280,20 +284,18 @@
           el("label", { class: "hx-select" }, "Color: ", this.measures),
           el("label", { class: "hx-select" }, "to ", this.goal), this.scale, this.which)]),
         el("div", { class: "hx-frame" }, el("span", { class: "hx-across" }), this.grid),
-        this.reading, this.top);
+        ...(this.small ? [this.reading, this.top] : []));
       this.panes = [0, 1].map(number => this.pane(number));
       this.say = el("p", { class: "hx-say", role: "status" });
       this.rows = el("div", { class: "hx-rows wide-table" });
       this.table = el("details", { class: "hx-table", ontoggle: () => this.fill() },
         el("summary", {}, "The same as a table"), this.rows);
-      this.player = el("button", { type: "button", class: "hx-play",
-        onclick: () => this.play(!this.timer) }, "Play");
-      this.whole = el("a", { class: "hx-whole" }, "Open in the whole explorer");
       this.see = el("p", { class: "hx-see" });
       const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
       const maps = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.map));
-      const parts = this.small ? [panes, this.say, el("p", {}, this.player, " ", this.whole), this.atlas, this.controls]
-        : [this.controls, this.own, this.see, panes, this.say, this.atlas, maps, this.table];
+      const below = () => el("div", { class: "hx-below" }, el("div", {}, this.reading, this.top), maps);
+      const parts = this.small ? [this.controls, panes, this.say, this.atlas]
+        : [this.controls, this.own, this.see, panes, this.say, this.atlas, below(), this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
       this.root.replaceChildren(live);
       this.root.classList.add("hx-on");
@@ -309,18 +311,19 @@
       this.text = el("input", { type: "text", id, autocomplete: "off", "aria-describedby": `${id}-note`,
         value: EXAMPLE,
         onclick: () => { if (this.text.value === EXAMPLE) this.text.select(); } });
-      this.go = el("button", { type: "submit", class: "hx-go" }, `Load MiniLM (${size} MB) and run it`);
+      this.go = el("button", { type: "submit", class: "hx-go" }, `Run in MiniLM (loads ${size} MB)`);
       this.loading = el("progress", { max: this.index.live.parts, value: 0, hidden: true, "aria-label": "Loading MiniLM" });
       this.note = el("p", { class: "hx-note", id: `${id}-note`, role: "status" },
         `The model runs in this page, and what you type stays on your machine. Its weights are ${size} MB; `
         + "they are loaded once, and your browser keeps them.");
       return el("form", { class: "hx-own", onsubmit: e => { e.preventDefault(); this.read(); } },
-        el("label", { for: id }, "Your own sentence, in MiniLM"),
-        el("div", { class: "hx-field" }, this.text, this.go), this.loading, this.note);
+        el("div", { class: "hx-field" }, el("label", { for: id }, "Your own sentence"), this.text, this.go),
+        this.loading, this.note);
     }
     async read() {
       if (this.busy) return;
       this.busy = true;
+      this.own.classList.add("hx-told");
       const { live: info, sentences } = this.index;
       try {
         if (!live.isReady) {
@@ -332,7 +335,7 @@
             if (part % 6 === 0) this.note.textContent = `Loading MiniLM: ${done} of ${all} MB`;
           });
           this.loading.hidden = true;
-          this.go.textContent = "Run it";
+          this.go.textContent = "Run in MiniLM";
           this.loaded(true);
         }
         // What is in the field now: a reader may write on while the model loads.
@@ -408,7 +411,7 @@
     // Some more heads have been ablated, one by one.
     moved() {
       for (const pane of this.panes.filter(pane => !pane.box.hidden))
-        pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
+        pane.effect.textContent = this.effect(pane);
       if (this.state.measure === EFFECT) this.shade();
       if (this.state.show === "without" && this.panes[0].maps.isDone) this.tell();
     }
@@ -428,13 +431,15 @@
       pane.line = el("div", { class: "hx-tokens", role: "group",
         onkeydown: e => this.walk(e, pane),
         onpointerover: e => this.hovered(e, pane), onpointerleave: () => this.hover(pane, null) });
-      pane.strip = el("div", { class: "hx-strip" }, pane.arcs, pane.line);
+      pane.inner = el("div", {}, pane.arcs, pane.line);
+      pane.strip = el("div", { class: "hx-strip" }, pane.inner);
       pane.map = el("div", { class: "hx-map", onpointerleave: () => this.hover(pane, null) });
       const second = [el("label", { class: "hx-select", hidden: this.small }, "in ", pane.sentence)];
       pane.title = el("p", { class: "hx-title" }, el("b", { class: "hx-name" }, number ? "B: " : "A: "),
         el("label", {}, "Layer ", pane.layer), " ", el("label", {}, "head ", pane.head), " ",
-        ...(number ? second : []), el("span", { class: "hx-effect", hidden: this.small }));
-      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip);
+        ...(number ? second : []));
+      pane.effect = el("p", { class: "hx-effect", hidden: this.small });
+      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip, pane.effect);
       new ResizeObserver(() => this.arcs(pane)).observe(pane.line);
       return pane;
     }
@@ -590,6 +595,7 @@
       if (isWaiting && this.offered !== this.wanted) {
         this.offered = this.wanted;
         this.text.value = this.wanted.text;
+        this.own.classList.add("hx-told");
         if (live.isReady || this.loaded()) this.read();
         else this.note.prepend("This link has a sentence of its own: load the model to see it. ");
       }
@@ -751,6 +757,8 @@
       if (pane.line.dataset.name !== pane.name) {
         pane.line.dataset.name = pane.name;
         pane.line.setAttribute("aria-label", "Tokens: choose the one that looks");
+        pane.strip.classList.toggle("hx-many", maps.count > ONE_LINE);
+        pane.strip.scrollLeft = 0;
         pane.line.replaceChildren(...maps.tokens.map((token, j) => el("button", {
           type: "button", class: "hx-token", onclick: () => this.look(pane, j) },
           el("span", { class: "hx-word" }, readable(token)), el("small", {}), el("i"))));
@@ -763,10 +771,10 @@
         button.classList.toggle("hx-unseen", !seen);
         button.setAttribute("aria-pressed", j === i && !isChange);
         button.tabIndex = j === i ? 0 : -1;
-        const shown = !seen || (isChange && !j) ? "" : isChange ? signed(x) : two(x);
+        const shown = !seen || Math.abs(x) < 0.005 ? "" : isChange ? signed(x) : two(x);
         button.querySelector("small").textContent = shown;
       });
-      pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
+      pane.effect.textContent = this.effect(pane);
       this.matrix(pane, i);
       this.arcs(pane, i, numbers);
     }
@@ -830,7 +838,7 @@
     // Arcs from the token that looks to those it looks at.
     arcs(pane, i = pane.maps && this.tokenOf(pane), numbers = pane.maps && this.numbers(pane, i)) {
       if (!pane.maps || pane.box.hidden) return;
-      const box = pane.strip.getBoundingClientRect(), places = [...pane.line.children].map(button => {
+      const box = pane.inner.getBoundingClientRect(), places = [...pane.line.children].map(button => {
         const at = button.getBoundingClientRect();
         return [at.left + at.width / 2 - box.left, at.top - box.top, at.height];
       });
@@ -838,7 +846,7 @@
       const [x, y, tall] = places[i];
       const paths = this.state.show === "without" && pane.maps.causal ? [] : numbers.map((value, j) => {
         if (value < 0.02 || !places[j]) return "";
-        const [to, down] = places[j], rise = Math.min(34, 10 + Math.abs(to - x) / 5);
+        const [to, down] = places[j], rise = Math.min(64, 14 + Math.abs(to - x) / 4);
         let curve = `M${x} ${y}C${x} ${y - rise} ${to} ${down - rise} ${to} ${down}`;
         if (j === i) curve = `M${x - 6} ${y}c-8 -18 20 -18 12 0`;
         else if (down < y - 5) curve = `M${x} ${y}C${x} ${y - 24} ${to} ${down + tall + 24} ${to} ${down + tall}`;
@@ -846,6 +854,11 @@
         return el("path", { d: curve, "stroke-width": 1 + 9 * value, style: `opacity:${0.25 + 0.6 * value}` });
       });
       pane.arcs.replaceChildren(...paths.filter(path => path));
+      // Where the line is too long for its box: the middle of the strongest look, unless it is in sight.
+      const [from, to] = [x, places[numbers.indexOf(Math.max(...numbers))][0]].sort((a, b) => a - b);
+      const room = pane.strip.clientWidth, seen = pane.strip.scrollLeft;
+      if (pane.hover === null && room && (from < seen + 20 || to > seen + room - 20))
+        pane.strip.scrollLeft = to - from < room - 36 ? (from + to - room) / 2 : x - room / 2;
     }
 
     // In words: what a sighted reader sees.

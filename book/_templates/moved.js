@@ -1,8 +1,8 @@
 // The old addresses: see book/_ext/mha_book_addresses.py, which puts in the two maps.
 (function () {
   "use strict";
-  var labels = LABELS;
-  var moved = MOVED;
+  var labels = {{ labels }};
+  var moved = {{ moved }};
   function follow() {
     if (!/\/book\/[^/]*$/.test(location.pathname)) return;
     var anchor = decodeURIComponent(location.hash.slice(1));

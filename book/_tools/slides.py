@@ -26,14 +26,14 @@ from mha_book_toc import read  # noqa: E402
 
 PINNED, REVEAL = ROOT / "requirements" / "slides.txt", ROOT / "_build" / "reveal"
 FILES = ("dist/reset.css", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js", "LICENSE")
-DROPPED = ".headerlink, .figure-whole, .only-dark, .eqno, .to-code, .copybtn, .caption-number"
+DROPPED = ".headerlink, .figure-whole, .eqno, .to-code, .copybtn, .caption-number"
 MARKDOWN = MarkdownIt().use(
     dollarmath_plugin, renderer=lambda tex, options: rf"\({html.escape(tex)}\)"
 )
 
 
 def tidy(tag: Tag) -> str:
-    """Return a piece of a page as a slide has it: in its light form, without links and anchors."""
+    """Return a piece of a page as a slide has it: without links and anchors."""
     for each in tag.select(DROPPED):
         each.decompose()
     for link in tag.find_all("a"):

@@ -1,12 +1,6 @@
-"""The benchmarks are scripts: their modules are found beside them."""
-
-import sys
+"""What the tests of the benchmarks share."""
 
 import pytest
-
-from tests.benchmarks.paths import BENCHMARKS
-
-sys.path.append(str(BENCHMARKS))
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,6 @@ import mha_book_modules as modules
 import mha_book_pages as pages
 import mha_book_public as public
 import mha_book_questions as questions
-import mha_book_share as share
 import mha_book_status as status
 import mha_book_symbols as symbols
 import mha_book_toc as toc

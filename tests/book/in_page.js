@@ -81,12 +81,12 @@
     plotting: [...document.querySelectorAll('.page-code .cell:not(.tag_solution)')].some(e => e.getClientRects().length),
   }),
 
-  // The figures of a page: which form is seen, how large, and whether the box scrolls.
+  // The figures of a page: in which colors, how large, and whether the box scrolls.
   figures: () => [...document.querySelectorAll('.figure-scroll')].map(box => {
-    const seen = [...box.querySelectorAll('img')].filter(e => e.getClientRects().length);
-    const first = seen[0].getBoundingClientRect();
-    return {forms: seen.map(e => e.className), source: seen[0].getAttribute('src'),
-            width: first.width, height: first.height, drawn: +seen[0].getAttribute('width'),
+    const seen = box.querySelector('img');
+    const {width, height} = seen.getBoundingClientRect();
+    return {filter: getComputedStyle(seen).filter, source: seen.getAttribute('src'),
+            width, height, drawn: +seen.getAttribute('width'),
             scrolls: box.scrollWidth > box.clientWidth + 2, stop: box.tabIndex};
   }),
 

@@ -118,10 +118,18 @@ def evidence_tests(root: Path) -> dict[str, str]:
         tree = ast.parse(path.read_text(encoding="utf8"))
         module_marks = [n for n in tree.body if isinstance(n, ast.Assign | ast.Expr)]
         whole = _why_skipped(module_marks)
-        for node, prefix in book.test_functions(tree.body):
+        for node, prefix in _test_functions(tree.body):
             why = whole or _why_skipped([*node.decorator_list, *node.body])
             tests[f"{path.relative_to(root).as_posix()}::{prefix}{node.name}"] = why
     return tests
+
+
+def _test_functions(body, prefix=""):
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node, prefix
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _test_functions(node.body, f"{prefix}{node.name}::")
 
 
 def _why_skipped(statements) -> str:

@@ -2,23 +2,24 @@
 
 import pytest
 
-from tests.book.extensions import ROOT, addresses
+from tests.book.extensions import ROOT, addresses, toc
+
+STORED, MOVED = toc.read(addresses.STORED), toc.read(ROOT / addresses.MOVED)
 
 
 @pytest.fixture(scope="module")
-def built(built_book) -> dict[str, set[str]]:
+def built(built_book) -> dict[str, dict[str, bool]]:
     return addresses.built_pages(built_book)
 
 
 def test_every_old_address_leads_somewhere(built, built_book):
-    found = addresses.address_problems(
-        addresses.load_stored(), built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
-    )
+    labels = addresses.labels_of(built_book)
+    found = addresses.address_problems(STORED, built, MOVED, labels)
     assert found == [], "put these into book/moved.yml"
 
 
 def test_every_entry_of_the_map_is_of_use(built):
-    assert addresses.stale_entries(built, addresses.load_moved(ROOT)) == []
+    assert addresses.stale_entries(built, MOVED) == []
 
 
 def test_every_page_loads_the_script_and_the_script_knows_every_claim(built, built_book):
@@ -62,12 +63,14 @@ def test_a_dead_address_is_found(old, moved, problem):
 def test_addresses_are_those_that_a_page_offers(tmp_path):
     (tmp_path / "book").mkdir()
     (tmp_path / "book" / "rain.html").write_text(
-        '<h2>Wet<a class="headerlink" href="#wet">#</a></h2><a class="headerlink" href="#id3">#</a>'
+        '<h2 id="wet">Wet<a class="headerlink" href="#wet">#</a></h2>'
+        '<a class="headerlink" href="#id3">#</a>'
         '<div id="claim-c01"></div><div id="cell-drop"></div>'
     )
-    (tmp_path / "book" / "api.html").write_text('<a class="headerlink" href="#mha_book">#</a>')
-    assert addresses.collect(tmp_path) == {"rain": ["wet", "claim-c01"], "api": []}
-    assert addresses.built_pages(tmp_path)["rain"] == {"claim-c01", "cell-drop"}
+    code = '<h1 id="mha"><a class="headerlink" href="#mha">#</a></h1>'
+    (tmp_path / "book" / "api.html").write_text(code)
+    rain = {"wet": True, "claim-c01": True, "cell-drop": False}
+    assert addresses.built_pages(tmp_path) == {"rain": rain, "api": {"mha": False}}
 
 
 # In a browser: a page of the built book without a heading that it had.
@@ -83,9 +86,8 @@ def test_a_browser_follows_in_the_book(built_book, built, needs_browser):
 
     labels = addresses.labels_of(built_book)
     claim = next(name for name in labels if name.startswith("claim-"))
-    moved = addresses.load_moved(ROOT)
     ways = [("status", claim, f"{labels[claim]}#{claim}")]
-    ways += [(page, *next(reversed(names.items()))) for page, names in moved.items()]
+    ways += [(page, *next(reversed(names.items()))) for page, names in MOVED.items()]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
         tab = browser.new_page()

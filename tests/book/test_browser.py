@@ -108,7 +108,6 @@ def test_no_page_is_heavy(built_book, page):
     """What a reader loads for one page alone: its text and its pictures."""
     path = built_book / page
     pictures = set(re.findall(r'<img\b[^>]* src="([^":]*_images/[^"]+)"', path.read_text("utf8")))
-    pictures = {name for name in pictures if "-dark." not in name}  # one form is loaded
     assert sum(x.stat().st_size for x in (path, *(path.parent / p for p in pictures))) < 1.5e6
 
 
@@ -122,9 +121,8 @@ def test_no_page_is_wider_than_a_phone(phone, page):
 def test_labels_can_be_read_on_a_phone(phone, built_book):
     for page, tab in phone.items():
         for seen in tab["figures"]:
-            assert seen["forms"] == ["only-dark"]
-            light = seen["source"].replace("-dark.", ".")
-            label = figures.facts(((built_book / page).parent / light).read_bytes())[2]
+            assert "invert" in seen["filter"]
+            label = figures.facts(((built_book / page).parent / seen["source"]).read_bytes())[2]
             shown = label * seen["width"] / seen["drawn"]
             least = figures.SMALLEST_LABEL if seen["scrolls"] else figures.FITTING
             assert shown > min(least, label) - 0.1, (page, seen)
@@ -138,8 +136,7 @@ def test_labels_can_be_read_on_a_phone(phone, built_book):
 def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, address):
     tab = Visitor(browser, address, DESKTOP, "dark")
     tab.see("book/introduction.html")
-    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-dark",)}
-    picture = tab.page.locator("img.only-dark").first
+    picture = tab.page.locator(".figure-scroll img").first
     picture.scroll_into_view_if_needed()
     picture.evaluate("e => e.decode()")
     with Image.open(io.BytesIO(picture.screenshot())) as shown:
@@ -147,10 +144,10 @@ def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, addres
     page = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert [int(n) for n in re.findall(r"\d+", page)] == pytest.approx(corner, abs=1)
     tab.page.evaluate("document.documentElement.dataset.theme = 'light'")
-    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    assert {seen["filter"] for seen in tab.page.evaluate(FIGURES)} == {"none"}
     tab.page.evaluate("document.documentElement.dataset.theme = 'dark'")
     tab.page.emulate_media(media="print")
-    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    assert {seen["filter"] for seen in tab.page.evaluate(FIGURES)} == {"none"}
     assert tab.wrong == []
     tab.context.close()
 

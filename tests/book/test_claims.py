@@ -1,6 +1,5 @@
 """The two ledgers are complete, and every verdict in them links to evidence that runs."""
 
-import copy
 import re
 
 import pytest
@@ -8,7 +7,7 @@ import yaml
 
 from tests.book import ledger_gates
 from tests.book.extensions import ROOT, ledger
-from tests.book.verdicts import decides, verdict_problems
+from tests.book.verdicts import verdict_problems
 from tests.turns import git
 
 # Every claim of the source notes has one of these ids, whether the book has taken it up or not.
@@ -17,7 +16,6 @@ IDS = tuple(f"C{number:02}" for number in range(1, 54))
 
 ROWS = {form.name: ledger.load_ledger(ROOT / form.file) for form in ledger.LEDGERS}
 ENTRIES = [entry for rows in ROWS.values() for entry in rows]
-FORMS = {form.letter: form for form in ledger.LEDGERS}
 
 
 @pytest.mark.parametrize("form", ledger.LEDGERS, ids=lambda form: form.name)
@@ -49,25 +47,6 @@ def test_the_files_of_rows_are_stored_and_tell_every_number():
 
 def test_every_verdict_is_the_one_that_its_test_ends_with():
     assert verdict_problems(ENTRIES) == []
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
-def test_a_flipped_verdict_is_found(entry, monkeypatch):
-    """Of each claim, on a copy: by the reading of its test, and by the test when it is run."""
-    form = FORMS[entry["id"][0]]
-    for verdict in set(form.verdicts) - {entry["verdict"], form.waiting}:
-        row = {**entry, "verdict": verdict}
-        if entry["verdict"] == form.waiting:
-            assert ledger_gates.entry_problems(row, form)
-            continue
-        assert [line.partition(":")[0] for line in verdict_problems([row])] == [entry["id"]]
-        monkeypatch.setattr(ledger, "load_ledger", lambda path, row=row: [row])
-        typed = [part.holds for part in entry["judged"] if part.text in ("yes", "no")]
-        with pytest.raises(AssertionError, match=verdict):
-            decides(entry["id"], entry["verdict"], *typed)
-        if typed:
-            with pytest.raises(AssertionError, match="Part"):
-                decides(entry["id"], verdict, not typed[0], *typed[1:])
 
 
 @pytest.mark.parametrize(
@@ -135,74 +114,6 @@ def test_a_typed_number_is_found_unless_the_claim_has_it(typed):
     number = typed.split()[0].rstrip("%")
     assert ledger_gates.typed_numbers(entry) == [f"reason: {number}"]
     assert ledger_gates.typed_numbers({**entry, "claim": f"It is {typed}."}) == []
-
-
-# The gate itself: it finds each kind of mistake.
-
-GOOD = [
-    {
-        "id": "C01", "note": ["N0"], "section": "structure", "claim": "Something.",
-        "verdict": "holds if", "condition": "it rains", "reason": "rain is wet",
-        "scope": "timings: one cloud",
-        "chapter": "rain", "cell": "rain-wet", "test": "tests/test_rain.py::test_wet[3]",
-    },
-    {
-        "id": "C02", "note": ["N1", "N3"], "section": "cost", "claim": "Another.",
-        "verdict": "open", "condition": "", "reason": "", "chapter": "snow", "cell": "", "test": "",
-    },
-]  # fmt: skip
-PAGES = {"rain": ledger.Page({"rain-wet": "wet()"}, ("C01",)), "claims": ledger.Page()}
-TESTS = {"tests/test_rain.py::test_wet": ""}
-
-
-def problems(entries=GOOD, pages=PAGES, tests=TESTS, ids=("C01", "C02")):
-    return ledger_gates.ledger_problems(entries, ids, pages, tests)
-
-
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        ({"claim": ""}, "'claim' is a required"), ({"chapter": ""}, "'chapter' is a required"),
-        ({"verdict": "true"}, "'true' is not one of"),
-        ({"section": "misc"}, "'misc' is not one of"), ({"note": ["N7"]}, "'N7' is not one of"),
-        ({"note": "N0"}, "'N0' is not of type"), ({"source": "N0"}, "'source' was unexpected"),
-        ({"reason": ""}, "'reason' is a required"), ({"scope": ""}, "'scope' is a required"),
-        ({"scope": "one cloud"}, "scope 'one cloud' does not match"),
-        ({"verdict": "undecided"}, "does not allow 'it rains'"),
-        ({"verdict": "not tested", "condition": "", "test": ""}, "'test' is a required"),
-        ({"cell": ""}, "'cell' is a required"), ({"test": ""}, "'test' is a required"),
-        ({"condition": ""}, "'condition' is a required"),
-        ({"verdict": "confirmed"}, "does not allow 'it rains'"),
-        ({"verdict": "open"}, "does not allow 'tests/test_rain"),
-        ({"verdict": "open"}, "states the open claim"), ({"chapter": "hail"}, "not in _toc.yml"),
-        ({"chapter": "claims"}, "does not state"),
-        ({"chapter": "claims"}, "whose chapter is claims"),
-        ({"cell": "rain-dry"}, "no code cell"),
-        ({"test": "tests/test_rain.py::test_dry"}, "does not exist"),
-        ({"id": "C09"}, "C01: missing"), ({"id": "C09"}, "C09: not a known id"),
-        ({"id": "C02"}, "C02: appears twice"),
-    ],
-)  # fmt: skip
-def test_a_broken_entry_is_found(change, problem):
-    entries = copy.deepcopy(GOOD)
-    entries[0].update(change)
-    found = problems(entries)
-    assert any(problem in line for line in found), found
-
-
-ROW = {
-    "id": "P1", "paper": "rain2025", "section": "sinks", "claim": "It is wet.",
-    "scope": "algebra: x", "verdict": "confirmed", "reason": "rain",
-    "measured": "drops", "file": "book/data/drops.json",
-    "test": "tests/test_rain.py::test_wet",
-}  # fmt: skip
-
-
-def test_a_chapter_may_state_what_a_paper_claims():
-    row = {**ROW, "chapter": "rain"}
-    pages = {"rain": ledger.Page({}, ("P1",)), "snow": ledger.Page({}, ("P2",))}
-    found = ledger_gates.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
-    assert found == ["snow: states the unknown claim P2"]
 
 
 def margins(rows):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor
-from tests.book.extensions import ROOT, explorer
+from tests.book.extensions import ROOT, explorer, toc
 
-DOCUMENT = explorer.load(ROOT)
+DOCUMENT = toc.read(ROOT / explorer.DATA)
 PAGE = "book/explorer.html"
 SAY, CELL, TOKEN = "#explorer .hx-say", "#explorer .hx-cell", "#explorer .hx-pane:visible .hx-token"
 
@@ -74,7 +74,7 @@ def test_a_journey(tab, browser, address):
     said = page.locator(SAY).inner_text()
     assert said.startswith(f"Layer 13, head 8: “hang” looks at “keys” {row[8, 2]:.2f}")
     shown = page.locator(TOKEN).locator("small").all_inner_texts()
-    assert [float(x) for x in shown[:9]] == pytest.approx(row[8, :9].tolist(), abs=0.006)
+    assert [float(x or 0) for x in shown[:9]] == pytest.approx(row[8, :9].tolist(), abs=0.006)
     assert shown[9:] == [""] * 4  # what comes later is not seen
 
     page.locator(f"{CELL}[tabindex='0']").focus()

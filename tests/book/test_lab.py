@@ -35,15 +35,18 @@ class Computed(dict):
     """What laboratories show, computed where a test asks for it."""
 
     def __missing__(self, name: str) -> object:
-        self[name] = lab.LABS[name].data(ROOT)
+        self[name] = lab.lab_data(name, ROOT)
         return self[name]
 
 
 DATA = Computed()
 
 
-def rows_of(name: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(lab.LABS[name].rows(DATA[name]))
+LABS = toc.read(ROOT / lab.TEXTS)
+
+
+def rows_of(name: str) -> list[list[str]]:
+    return LABS[name]["rows"]
 
 
 def test_every_laboratory_stands_on_one_page_and_has_a_script():
@@ -55,7 +58,7 @@ def test_every_laboratory_stands_on_one_page_and_has_a_script():
                 assert name not in found or (name, found[name]) == ("token", "introduction")
                 found[name] = path.stem
     assert found == PLACES
-    assert set(found) == set(lab.LABS)
+    assert set(found) == set(LABS)
     scripts = {path.stem for path in (STATIC / "lab").glob("*.js")}
     assert scripts == {"lab", *found}
 
@@ -63,7 +66,7 @@ def test_every_laboratory_stands_on_one_page_and_has_a_script():
 def test_the_step_has_the_numbers_of_its_chapter():
     """What the cells of the chapter glued for the H100, whose bars its first figure draws."""
     glued = ledger.glued_values(ROOT / "book/decoding.ipynb")
-    rows = {row[:3]: row[3:] for row in rows_of("decoding-step")}
+    rows = {(*row[:3],): row[3:] for row in rows_of("decoding-step")}
     for batch in ("1", "32"):
         weights, _, caches, _ = rows["8", batch, "8192"]
         assert weights == glued["dec-first-weights"]
@@ -88,14 +91,14 @@ def test_serving_has_the_numbers_of_its_chapter():
         ]
         for name in ("changes", "sixteen")
     }
-    rows = {row[1:3]: row[4:] for row in rows_of("serving") if "70B" in row[0]}
+    rows = {(*row[1:3],): row[4:] for row in rows_of("serving") if "70B" in row[0]}
     for key, (cell, plan) in {
         ("16", "8"): ("changes", "as it is"),
         ("8", "8"): ("changes", "cache in 8 bits"),
         ("16", "16"): ("sixteen", "16-way tensor parallel"),
     }.items():
         (found,) = (row for row in shown[cell] if row[0] == plan)
-        assert rows[key] == (found[1], found[3])
+        assert rows[key] == [found[1], found[3]]
 
 
 def test_slopes_of_the_temperature_are_difference_quotients():
@@ -250,7 +253,7 @@ def needed(name: str):
 @in_browser
 @pytest.mark.parametrize("name", [needed(name) for name in PLACES])
 def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
-    """The table is the package's, and held above; without scripts it is there alone."""
+    """The package computed the table, which is there alone without scripts."""
     one = Bench(browser, address, name)
     for row in rows_of(name):
         SHOWN[name](one, *row)

@@ -7,7 +7,7 @@ import pytest
 from mha_book.models import minilm
 from mha_book.models.tokens import token_strings, tokenize
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings, in_page
-from tests.book.extensions import ROOT, explorer
+from tests.book.extensions import ROOT, explorer, toc
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_models]
 
@@ -21,7 +21,7 @@ HOSTILE = [
     "1,234.56 $%^&*()_+-={}[]|\\:;\"'<>?,./`~", "e\u0301 and é, “curly” — dash… 𝕬 ﬁ ½",
     "a" * 10_000, "word " * 2_000,
 ]  # fmt: skip
-SENTENCES = HOSTILE + [s["text"] for s in explorer.load(ROOT)["sentences"].values()]
+SENTENCES = HOSTILE + [s["text"] for s in toc.read(ROOT / explorer.DATA)["sentences"].values()]
 STATE = "document.getElementById('explorer').explorer"
 NOTE, SAY = "#explorer .hx-note", "#explorer .hx-say"
 RUN = in_page("run")

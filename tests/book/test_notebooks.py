@@ -21,16 +21,6 @@ def test_gate(chapter: Path, gate: Callable[[nbformat.NotebookNode], list[str]])
     assert gate(gates.load(chapter)) == []
 
 
-def test_reference_pages_are_those_of_the_unnumbered_parts(tmp_path: Path) -> None:
-    (tmp_path / "_toc.yml").write_text(
-        "root: r\nparts:\n- chapters:\n  - file: a\n- numbered: 1\n  chapters:\n  - file: b\n"
-        "- chapters:\n  - file: c\n"
-    )
-    for name in "rabc":
-        (tmp_path / f"{name}.ipynb").touch()
-    assert gates.reference(tmp_path) == [tmp_path / "c.ipynb"]
-
-
 def test_what_is_not_compared_is_a_time_or_a_device() -> None:
     text = (ROOT / "tests" / "nbval_sanitize.cfg").read_text(encoding="utf8")
     rules = re.findall("^regex: (.*)", text, re.M)

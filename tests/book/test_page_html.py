@@ -49,8 +49,9 @@ def test_images_have_their_size_and_all_but_the_first_come_late(texts):
             assert re.search(r' width="\d+" height="\d+"| style="[^"]*width', image), (name, image)
             assert ('loading="lazy"' in image) == (place > 0), (name, image)
             assert 'decoding="async"' in image
+            assert 'class="dark-light"' in image
         count += len(images)
-    assert count > 20
+    assert count > 70
 
 
 def test_folds_are_called_what_is_read_on_them(texts):

@@ -4,11 +4,9 @@ import json
 import re
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 
-from mha_book.notation.page import notebook_text
 from tests.book import gates
 from tests.book.extensions import ROOT, pages, toc
 from tests.turns import known_pages
@@ -53,41 +51,6 @@ def printed(cell) -> str:
 @pytest.mark.parametrize("page", gates.budgeted())
 def test_a_page_keeps_its_budget(page):
     assert budget_problems(ROOT / f"{page}.ipynb") == []
-
-
-# The gate, on notebooks planted here.
-
-
-def code(source: str, *tags: str, printed: str = ""):
-    outputs = [nbformat.v4.new_output("stream", name="stdout", text=printed)] * bool(printed)
-    return nbformat.v4.new_code_cell(source, metadata={"tags": [*tags]}, outputs=outputs)
-
-
-def planted(folder: Path, *cells) -> list[str]:
-    cells = [nbformat.v4.new_markdown_cell(c) if isinstance(c, str) else c for c in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path := folder / "page.ipynb")
-    return budget_problems(path)
-
-
-SET_UP = code("import jax", "hide-input")
-
-
-@pytest.mark.parametrize(
-    "cells, problem",
-    [
-        ((SET_UP, "rain " * 3001), "3001 words of prose"),
-        ((SET_UP, code("f()", printed="rows sum to one: True\n")), "True or False"),
-        ((SET_UP, code("f()", "hide-input", printed="[False]\n")), "True or False"),
-        ((SET_UP, code("x = 1\n" * 26)), "has 26 lines, at most 25"),
-        ((code("import jax"),), "not folded"),
-        ((code("install()", "remove-cell"), code("import jax")), "not folded"),
-        ((SET_UP, "rain " * 3000, code("x = 1\n" * 25), code("y = 2\n" * 99, "hide-input")), None),
-        ((SET_UP, code("solve()\n" * 99, "hide-cell", printed="passed: True\n")), None),
-    ],
-)
-def test_what_is_over_the_budget_is_found(tmp_path, cells, problem):
-    found = planted(tmp_path, *cells)
-    assert [problem in line for line in found] == [True] * bool(problem)
 
 
 @pytest.mark.parametrize(
@@ -137,38 +100,7 @@ def test_a_number_in_prose_comes_from_a_cell_or_is_on_the_list(page):
 
 LISTED = pages.read_typed(ROOT)
 NOW = {path.stem: path.read_text(encoding="utf8") for path in gates.chapters()}
-_ONE = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-_IN_WORDS = re.compile(
-    rf"\b(?:{_ONE}|half|third|quarter)[ -]"
-    rf"(?:nats?|percent|times|of (?:the |its |these )?(?:{_ONE}|\d+))\b"
-)
 _GLUED = re.compile(r'record/text/plain": "(.*)"\n(?:.*\n){4}.*"name": "(.*)"')
-
-
-def said(page, notebook):
-    """Counts in words (three of five, two nats), and numbers beside citations and in captions."""
-    text = pages.prose(re.sub(r"\{cite[\w:]*\}`[^`]*`", "¶", notebook_text(notebook)))
-    told = {page: (text, "\n".join(pages.CITED.findall(text)).replace("¶", " "))}
-    cells = json.loads(notebook)["cells"]
-    told[f"{page}, figures"] = ("\n".join(str(c["metadata"].get("mystnb")) for c in cells),) * 2
-    return {
-        f"{where}: {what}"
-        for where, (words, numbers) in told.items()
-        for what in (
-            *_IN_WORDS.findall(" ".join(words.lower().split())), *pages.typed_numbers(numbers)
-        )
-    }  # fmt: skip
-
-
-def test_what_is_said_by_no_cell_is_known_or_on_the_list():
-    known = {x for pair in known_pages().items() for x in said(*pair)}
-    new = {x for pair in NOW.items() for x in said(*pair)} - known
-    assert not known or new <= {*LISTED["said"]}
-    text = "They lost 3.5% {cite:p}`x2020`. We 4 in three of five."
-    drawn = {"mystnb": {"image": {"alt": "7 bars"}}}
-    cell = {"cell_type": "markdown", "source": text, "metadata": drawn}
-    found = {"x: 3.5", "x: three of five", "x, figures: 7"}
-    assert said("x", json.dumps({"cells": [cell]})) == found
 
 
 def glued(notebooks):

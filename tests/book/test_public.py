@@ -44,8 +44,7 @@ def test_what_is_no_repository_is_refused(tmp_path, repository):
 # The pages of a book of two pages, by the theme of the book.
 
 CONF = """\
-extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html",
-    "mha_book_share"]
+extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html"]
 html_theme = "sphinx_book_theme"
 html_title = "Rain"
 root_doc = "book/wet"
@@ -114,7 +113,6 @@ def test_a_page_says_how_it_is_cited(built):
         assert ("url" in lines) == bool(url)
         assert not url or lines.count(url) == 3
         assert 'class="cite"' not in pages["genindex"]
-        assert "share.css" in pages["dry"]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ IDS = jnp.arange(3, 20, dtype=jnp.int32) * 5 % 101
 def test_a_reading_is_that_of_the_model():
     params, config, *_ = small_smollm2()
     shape, sizes = (config.num_layers, config.num_heads), heads_in_use.Sizes(batches=0)
-    bench = heads_in_use.Bench(small_smollm2(), np.array([[0, 1]]), sizes)
+    bench = heads_in_use.Bench(small_smollm2(), sizes)
     ids = jnp.array([[0, 5, 6, 7, 5, 6, 7], [0, 3, 4, 8, 3, 4, 8]], jnp.int32)
     for heads in ([], [[0, 1]]):
         gates = jnp.ones(shape).at[0, 1].set(0 if heads else 1)

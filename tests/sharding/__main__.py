@@ -4,6 +4,7 @@ A process of its own, since the number of devices has to be asked for before the
 made. It writes a line of JSON for each check.
 """
 
+import functools
 import json
 import sys
 import time
@@ -12,6 +13,7 @@ import warnings
 
 import jax
 import jaxtyping
+from jax._src.interpreters import mlir
 
 jaxtyping.install_import_hook("mha_book", "beartype.beartype")
 warnings.simplefilter("error")
@@ -19,6 +21,8 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)  # as tests/conftest.py does
 
 from tests.sharding.checks import chosen  # noqa: E402
 

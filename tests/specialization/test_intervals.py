@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from mha_book.specialization.intervals import bootstrap_interval, mean_interval, wilson_interval
+from mha_book.specialization.intervals import bootstrap_interval, mean_interval
 
 
 def test_student_by_hand():
@@ -20,17 +20,6 @@ def test_student_by_hand():
     assert mean_interval([0.0, 2.0], confidence=0.5)[1] == pytest.approx(1.0)  # t of Cauchy: 1
     mean, half = mean_interval([[0.0, 2.0], [4.0, 4.0]], 0.5)  # along the last axis
     np.testing.assert_allclose((mean, half), ([1, 4], [1, 0]))
-
-
-def test_wilson_by_hand():
-    # z = 1.96: (0.5 + 0.19208 ± 1.96 sqrt(0.025 + 0.0096)) / 1.38415
-    assert wilson_interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
-    assert wilson_interval(0, 10)[0] >= 0
-    assert wilson_interval(10, 10)[1] <= 1
-    assert wilson_interval(np.int8(100), np.int8(120)) == wilson_interval(100, 120)
-    assert wilson_interval(np.int32(10**5), np.int32(10**6)) == wilson_interval(10**5, 10**6)
 
 
 def test_the_bootstrap_of_two_samples():

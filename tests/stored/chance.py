@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelerators import Program, plan
 from experiments import cache_bits, dropout, papers, positions, scale
 from tests.stored.files import result
 from tests.turns import STORED_TURNS, commit
@@ -63,6 +64,7 @@ def programs(most: int) -> list[int]:
         place
         for place, row in enumerate(result("compiled-v6e.json")["programs"])
         if row["status"] == "compiled"
+        and Program(**row["program"]) in plan("v6e")
         and row["program"]["part"] == "attention"
         and row["seconds"] < most
         and None not in row["operations"].values()  # those of one were not counted

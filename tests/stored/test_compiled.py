@@ -31,7 +31,7 @@ def test_a_file_says_what_it_is_and_what_is_left(name):
     for row, program in zip(document["programs"], programs, strict=True):
         assert row["status"] in {"compiled", "failed", "refused", "given up"}
         assert ("reason" in row) == (row["status"] != "compiled")
-        if "chosen" in row:
+        if "chosen" in row and program in plan(target):
             chosen = select(_spec(program, target)).name == program.implementation
             assert row["chosen"] == chosen
 

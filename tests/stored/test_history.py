@@ -56,7 +56,7 @@ def is_near(told: Any, found: Any, place: str) -> bool:
         return True
     if not (isinstance(told, float) and isinstance(found, float)):  # bytes and counts are exact
         return bool(told == found)
-    return bool(np.isclose(told, found, rtol=1e-3, equal_nan=True))
+    return bool(np.isclose(told, found, rtol=1e-4, equal_nan=True))
 
 
 def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:

@@ -333,8 +333,7 @@ def moved(count: int) -> Found:
 @functools.cache
 def bench(batches: int) -> Any:
     """The first sequences and texts of the experiment, with the heads of heads.json."""
-    top = np.array(result("heads.json")["induction"]["top"])
-    return heads_in_use.Bench(language_model(), top, heads_in_use.Sizes(batches=batches))
+    return heads_in_use.Bench(language_model(), heads_in_use.Sizes(batches=batches))
 
 
 @functools.cache
@@ -379,8 +378,7 @@ def circuit_parts() -> Found:
     for name, found in circuit.patterns(bench).items():
         yield ("patterns", name, "score"), found["score"]
     for name, found in circuit.attributed(bench).items():
-        for side in ("by query", "by key"):
-            yield ("attributed", name, side), found[side], {"atol": 5e-3}
+        yield ("attributed", name, "by key"), found["by key"], {"atol": 5e-3}
 
 
 @recomputed

@@ -164,11 +164,22 @@ window.lab = (() => {
     }
   }
 
+  // Much data comes once the page has been seen, by a script that calls give.
+  const base = document.currentScript.src.replace(/[^/]*$/, ""), waiting = {};
   const define = (name, build) => {
-    for (const box of document.querySelectorAll(`.lab[data-lab="${name}"]`)) {
+    const boxes = [...document.querySelectorAll(`.lab[data-lab="${name}"]`)];
+    const texts = boxes.map(box => box.querySelector(".lab-data")?.textContent);
+    if (texts.every(text => text)) return start(boxes, name, build, () => JSON.parse(texts[0]));
+    waiting[name] = data => start(boxes, name, build, () => data);
+    requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", { src: `${base}${name}-data.js` }))));
+  };
+  const give = (name, data) => waiting[name](data);
+
+  const start = (boxes, name, build, data) => {
+    for (const box of boxes) {
       try {
         const here = new Place(box, name);
-        build(here, JSON.parse(box.querySelector(".lab-data").textContent));
+        build(here, data());
         here.keep();
         box.classList.add("lab-ready");
       } catch (error) {
@@ -178,5 +189,5 @@ window.lab = (() => {
     }
   };
 
-  return { define, make, draw, fixed };
+  return { define, give, make, draw, fixed };
 })();

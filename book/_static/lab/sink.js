@@ -21,7 +21,7 @@ lab.define("sink", (here, { sink, best, others }) => {
     make("table", { class: "lab-table lab-beside" }, make("thead", {}, make("tr", {},
       make("th", { scope: "col" }, "weight of"), make("th", { scope: "col" }, ""))), make("tbody", {}, ...body)),
     curve));
-  here.list(["m", "log-sum-exp m of the keys' scores"], ["passed", "of an average of values, passed on"]);
+  here.list(["m", "competition (log-sum-exp of the keys' scores)"], ["passed", "of an average of values, passed on"]);
 
   const weights = (a, b, n) => {
     const scores = [a, b, 0], high = Math.max(...scores);
@@ -61,7 +61,7 @@ lab.define("sink", (here, { sink, best, others }) => {
       : row[1] > Math.max(row[0], row[2]) ? "The head is awake: the best key has most of the weight."
       : row[0] > row[2] ? `The sink still leads, but ${fixed(100 * (1 - row[0]), 0)}% of an average gets through.`
       : `The head hands on a blur: the ${n.toLocaleString("en")} keys that don't match have most of the weight together.`;
-    here.say(`${rest} ` + (has.value ? `The sink has half of the weight where m equals its score; m is ${fixed(m, 2)}, and the sink scores ${fixed(at, 2)}.`
+    here.say(`${rest} ` + (has.value ? `The sink has half of the weight where the competition equals its score; here it is ${fixed(m, 2)}, and the sink scores ${fixed(at, 2)}.`
       : "Without a sink the weight has nowhere else to go."));
   };
   new ResizeObserver(() => here.redraw && here.redraw()).observe(curve);

@@ -77,11 +77,6 @@ class PlanCost(NamedTuple):
         """What the device sends forward."""
         return sum(transfer.sent_bytes for transfer in (*self.forward, *self.layer))
 
-    @property
-    def backward_sent_bytes(self) -> int:
-        """What the device sends backward."""
-        return sum(transfer.sent_bytes for transfer in (*self.backward, *self.layer_backward))
-
 
 def plan_cost(
     *,

@@ -1,9 +1,9 @@
-r"""Confidence intervals of means, shares and other statistics of a few samples.
+r"""Confidence intervals of means and other statistics of a few samples.
 
 Which one serves follows from what was sampled. The mean of a few seeds or texts has Student's
-interval, a share of yes and no that of Wilson. Any other statistic, and a mean of values that are
-far from normal, is computed again on samples drawn anew with replacement: the bootstrap. All three
-are those of SciPy. Values are taken in float64; masked arrays are refused.
+interval. Any other statistic, and a mean of values that are far from normal, is computed again on
+samples drawn anew with replacement: the bootstrap. Both are those of SciPy, which has Wilson's for
+a share of yes and no: ``binomtest``. Values are taken in float64; masked arrays are refused.
 
 Shapes: ``n`` samples, independent of each other.
 """
@@ -16,7 +16,7 @@ from scipy import stats
 
 from mha_book._checks import as_numbers, check, check_share, check_size, check_type
 
-__all__ = ["bootstrap_interval", "mean_interval", "wilson_interval"]
+__all__ = ["bootstrap_interval", "mean_interval"]
 
 
 def mean_interval(values: Any, confidence: float = 0.95) -> tuple[Any, Any]:
@@ -47,41 +47,6 @@ def mean_interval(values: Any, confidence: float = 0.95) -> tuple[Any, Any]:
     check_share(confidence, "confidence")
     half = stats.t.ppf((1 + confidence) / 2, count - 1) * stats.sem(samples, axis=-1)
     return samples.mean(-1), half
-
-
-def wilson_interval(
-    successes: int | np.integer, trials: int | np.integer, confidence: float = 0.95
-) -> tuple[float, float]:
-    r"""Return the interval of Wilson around a share.
-
-    With $\hat p$ the share of $n$ trials and $z$ the point of the normal distribution, it holds
-    the $p$ for which $|\hat p - p| \le z \sqrt{p (1 - p) / n}$. So it stays between 0 and 1,
-    also where no trial succeeded, or every one.
-
-    Args:
-        successes: how many of the trials succeeded.
-        trials: how many there were, at least 1.
-        confidence: how often the interval contains the share that was sampled from.
-
-    Returns:
-        The lower and the upper end.
-
-    References:
-        Wilson, Probable inference, the law of succession, and statistical inference, 1927.
-
-    Example:
-        >>> low, high = wilson_interval(5, 10)
-        >>> f"{low:.4f} to {high:.4f}"
-        '0.2366 to 0.7634'
-    """
-    check_size(trials, "trials")
-    what = f"an integer from 0 to {trials}"
-    check_size(successes, "successes", 0, what)
-    check(int(successes) <= int(trials), "successes", what, successes)
-    check_share(confidence, "confidence")
-    test = stats.binomtest(int(successes), int(trials))  # NumPy's short integers would overflow
-    found = test.proportion_ci(confidence, method="wilson")
-    return float(found.low), float(found.high)
 
 
 def bootstrap_interval(

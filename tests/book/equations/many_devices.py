@@ -8,7 +8,6 @@ import numpy as np
 
 from mha_book import attend_with_lse, init_multi_head, multi_head_attention_with_intermediates
 from mha_book.sharding.mesh import MeshSizes
-from mha_book.sharding.placement import balance, make_placement
 from mha_book.sharding.plan import plan_cost
 from tests.book.equations import executed, tested
 
@@ -36,20 +35,14 @@ def merged(rng):
     return {"lambda_part": sums, "O_part": outputs}, {"lambda_": lse[0], "O": output[0]}
 
 
-@executed("dev-last")
-def last(rng):
-    pairs = balance(make_placement("contiguous", 35, 5), upper=0).by_device
-    return {"n_dev": 5, "T": 35}, {"f_last": float(pairs[-1] / pairs.mean())}
-
-
 @executed("dev-sent")
 def sent(rng):
     sizes = {"batch": 1, "num_heads": 12, "num_kv_heads": 6, "length": 42, "head_dim": 5}
     sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_element": 4}
     plans = {
-        "M_heads": plan_cost(**sizes, devices=MeshSizes(heads=3)),
+        "M_tensor": plan_cost(**sizes, devices=MeshSizes(heads=3)),
         "M_ring": plan_cost(**sizes, devices=MeshSizes(sequence=3)),
-        "M_exchange": plan_cost(**sizes, devices=MeshSizes(sequence=3), method="all_to_all"),
+        "M_Ulysses": plan_cost(**sizes, devices=MeshSizes(sequence=3), method="all_to_all"),
     }
     given = {"n_dev": 3, "n_bytes": 4, "T": 42, "D": 30, "N": 12, "K": 6, "H": 5, "C": 7}
     return given, {name: float(plan.sent_bytes) for name, plan in plans.items()}
