@@ -144,9 +144,9 @@ def _add(parser: Parser) -> None:
     parser.dtype()
     parser.clock()
     parser.only()
-    parser.memory()
-    add("--baseline", default=BASELINE, help="whom the others are divided by")
     on_gpu, flag = jax.default_backend() == "gpu", argparse.BooleanOptionalAction
+    parser.sized("--memory", True, False, action=flag, help="peak memory at the longest length")
+    add("--baseline", default=BASELINE, help="whom the others are divided by")
     add("--gpu-rows", action=flag, default=on_gpu, help="the rows that a GPU has besides")
 
 

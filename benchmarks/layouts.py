@@ -82,14 +82,11 @@ def _attention(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Call
 
     heads_first = [jnp.asarray(x) for x in inputs]
     positions_first = [jnp.asarray(_swap(x)) for x in inputs]
-    functions = {
-        HEADS_FIRST: (functools.partial(run, layout="NTH"), heads_first),
-        POSITIONS_FIRST: (functools.partial(run, layout="TNH"), positions_first),
-        CONVERTED: (converted, positions_first),
-    }
+    of_layout = (jax.jit(functools.partial(run, layout=layout)) for layout in ("NTH", "TNH"))
     return {
-        name: functools.partial(jax.jit(function), *arguments)
-        for name, (function, arguments) in functions.items()
+        HEADS_FIRST: functools.partial(next(of_layout), *heads_first),
+        POSITIONS_FIRST: functools.partial(next(of_layout), *positions_first),
+        CONVERTED: functools.partial(jax.jit(converted), *positions_first),
     }
 
 

@@ -26,11 +26,6 @@ class Contender(NamedTuple):
     remark: str = ""  # what a reader of the table must know
 
 
-def identity(contender: Any) -> dict[str, Any]:
-    """What a row says of its contender."""
-    return {key: getattr(contender, key) for key in ("name", "package", "layout", "remark")}
-
-
 def installed(package: str) -> bool:
     """Whether a contender's package can be imported."""
     return importlib.util.find_spec(package) is not None
@@ -87,7 +82,8 @@ def compare(
     errors: dict[str, float] = {}
     for contender in contenders:
         name, package = contender.name, contender.package
-        rows[name] = identity(contender)
+        told = ("name", "package", "layout", "remark")
+        rows[name] = {key: getattr(contender, key) for key in told}
         if not installed(package):
             rows[name] |= {"status": "not measured", "reason": f"{package} is not installed"}
             continue
