@@ -62,16 +62,12 @@ class Program(fields(
         return f"{what} {self.dtype}{of}"
 
 
-def implementations(target: str) -> tuple[str, ...]:
-    """The names of what is compiled for a target."""
-    return OF_GPU if target in compiled.GPUS else OF_TPU
-
-
 def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     """All programs of a target: causal attention in bfloat16, then SmolLM2."""
+    names = OF_GPU if target in compiled.GPUS else OF_TPU
     found = [
         Program("attention", name, length, direction=direction)
-        for length, direction, name in itertools.product(lengths, PASSES, implementations(target))
+        for length, direction, name in itertools.product(lengths, PASSES, names)
         if not (name == KERNEL and direction != "forward")
     ]
     models = [Program(MODEL, CHOSEN, n) for n in lengths if n <= smollm2.CONFIG.max_length]

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness import oracle
-from harness.comparison import compare
+from harness.comparison import Contender, compare
 from harness.fields import fields
 from harness.memory import check_room, compiled
 from harness.options import Parser, wanted
 from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
 from mha_book.costs import visible_pair_count
-from peers.attention import BASELINE, Contender, contenders
+from peers.attention import BASELINE, contenders
 
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
 LONG_ROUNDS = 6
@@ -84,7 +84,7 @@ def expected_of(case: Case) -> Expected:
 
 def timed_function(contender: Contender, case: Case) -> jax.stages.Wrapped:
     def forward(query, key, value):
-        return contender.call(query, key, value, case.is_causal)
+        return contender.run(query, key, value, case.is_causal)
 
     def forward_backward(query, key, value, cotangent):
         output, pull = jax.vjp(forward, query, key, value)
@@ -144,9 +144,9 @@ def _add(parser: Parser) -> None:
     parser.dtype()
     parser.clock()
     parser.only()
-    parser.memory()
-    add("--baseline", default=BASELINE, help="whom the others are divided by")
     on_gpu, flag = jax.default_backend() == "gpu", argparse.BooleanOptionalAction
+    parser.sized("--memory", True, False, action=flag, help="peak memory at the longest length")
+    add("--baseline", default=BASELINE, help="whom the others are divided by")
     add("--gpu-rows", action=flag, default=on_gpu, help="the rows that a GPU has besides")
 
 

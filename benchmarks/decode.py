@@ -18,10 +18,11 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.fields import fields
-from harness.options import Parser, wanted
+from harness.options import Parser
 from harness.report import TIMES, Recorder, benchmark, progress_line
 from harness.timing import Run, interleave, per_round_ratios, summarize
 from mha_book.attention.dispatch import attend
+from mha_book.models import smollm2
 from mha_book.multihead.cache import KVCache, append, attend_cached
 from peers.attention import cudnn, jax_nn, torch_tensor
 
@@ -170,11 +171,11 @@ def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: f
     return oracle.verify(contender.name, [got], [expected], tolerance)
 
 
-def measure(setting, contenders, options) -> dict[str, Any]:
+def measure(setting, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
-        setting, contenders, prepare=lambda one: one.run(inputs),
+        setting, CONTENDERS, prepare=lambda one: one.run(inputs),
         error=lambda one, output: _error(one, output, expected, tolerance), baseline=BASELINE,
         options=options, cache_bytes=setting.cache_bytes, tolerance=tolerance,
     )  # fmt: skip
@@ -232,28 +233,22 @@ COLUMNS = {
 
 def _add(parser: Parser) -> None:
     parser.sized("--lengths", (8192,), (64,), help="cached tokens")
-    parser.sized("--batch", 8, 2, help="sequences")
     parser.dtype()
-    parser.only()
     action = argparse.BooleanOptionalAction
     parser.sized("--model", True, False, action=action, help="time SmolLM2 too")
 
 
 def _read_files(options: Any) -> dict[str, str]:
-    from mha_book.models.smollm2 import FILE, PACKAGE
-
-    return {PACKAGE: FILE[1]} if options.model else {}
+    return {smollm2.PACKAGE: smollm2.FILE[1]} if options.model else {}
 
 
 @benchmark("the cache's", add=_add, inputs=_read_files)
 def main(recorder: Recorder, options: Any) -> Any:
-    chosen = [one for one in CONTENDERS if wanted(one.name, options.only, (BASELINE, READ))]
     usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
-    usual = usual._replace(batch=options.batch, dtype=options.dtype)
-    settings = [usual._replace(length=length) for length in options.lengths]
+    settings = [usual._replace(length=n, dtype=options.dtype) for n in options.lengths]
     for setting in settings:
         note = f", cache {setting.cache_bytes / 1e6:.0f} MB"
-        recorder.add(measure(setting, chosen, options), COLUMNS, note=note)
+        recorder.add(measure(setting, options), COLUMNS, note=note)
     setting = settings[0]
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}

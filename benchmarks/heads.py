@@ -46,7 +46,8 @@ def prepared(setting: Setting, name: str, num_heads: int) -> tuple[Contender, li
         params = in_heads(weights, num_heads)
         call = jax.jit(functools.partial(multi_head_attention, implementation=chosen))
         run = functools.partial(call, MultiHeadParams(*map(jnp.asarray, params)), jnp.asarray(x))
-        return Contender(name, lambda: (run(),)), expected_of_layer(x, params)
+        expected = oracle.layer_float64(x, *params)
+        return Contender(name, lambda: (run(),)), [oracle.Piece(0, ..., expected)]
     case = attention.Case(
         setting.length, False, False, heads=num_heads, head_dim=setting.d_model // num_heads,
         dtype=setting.dtype,
@@ -55,8 +56,7 @@ def prepared(setting: Setting, name: str, num_heads: int) -> tuple[Contender, li
     def attend_so(query, key, value, is_causal):
         return attend(query, key, value, implementation=chosen)
 
-    one = attention.Contender(name, "mha_book", "NTH", attend_so, "")
-    run = attention.run_of(one, case, attention.inputs_of(case))
+    run = attention.run_of(Contender(name, attend_so), case, attention.inputs_of(case))
     return Contender(name, run), attention.expected_of(case).pieces
 
 
@@ -73,13 +73,6 @@ def in_heads(weights: list[np.ndarray], num_heads: int) -> list[np.ndarray]:
     *inner, last = weights
     width = len(last)
     return [*(w.reshape(width, num_heads, -1) for w in inner), last.reshape(num_heads, -1, width)]
-
-
-def expected_of_layer(x: np.ndarray, params: list[np.ndarray]) -> list[oracle.Piece]:
-    x, *wide = (array.astype(np.float64) for array in (x, *params))
-    operands = (np.einsum("btd,dnh->bnth", x, w, optimize=True) for w in wide[:3])
-    heads = oracle.attention_float64(*operands, is_causal=False)[0]
-    return [oracle.Piece(0, ..., np.einsum("bnth,nhd->btd", heads, wide[3], optimize=True))]
 
 
 def measure(setting, counts, options) -> dict[str, Any]:

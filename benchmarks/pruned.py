@@ -190,32 +190,31 @@ def attention_run(variant, config, setting, implementation=None) -> Run:
     features, past = inputs_of(config, setting)
     attention, x = [layer.attention for layer in variant.params.layers], jnp.asarray(features)
     if setting.phase == "prefill":
-        return functools.partial(_attention_prompt(config, implementation), attention, x)
-    return again(_attention_step(config, implementation), caches_of(variant, past), attention, x)
+        return functools.partial(_compiled(_attention_prompt, config, implementation), attention, x)
+    step = _compiled(_attention_step, config, implementation)
+    return again(step, caches_of(variant, past), attention, x)
 
 
 @functools.cache
-def _attention_prompt(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
-    def call(attention: list[MultiHeadParams], x: jax.Array) -> jax.Array:
-        angles = rotary_angles(jnp.arange(x.shape[1]), config.head_dim, config.rope_theta)
-        given: Any = {"mask": causal(), "angles": angles, "implementation": implementation}
-        return sum(multi_head_attention(params, x, **given) for params in attention)
-
-    return jax.jit(call)
+def _compiled(call: Any, config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
+    """A compiled function; a step, which has caches as its third argument, may overwrite them."""
+    bound = functools.partial(call, config=config, implementation=implementation)
+    return jax.jit(bound, donate_argnums=2 if call in (_attention_step, _model_step) else ())
 
 
-@functools.cache
-def _attention_step(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
-    def call(attention: list[MultiHeadParams], x: jax.Array, caches: Any) -> Any:
-        positions = caches[0].lengths[:, None, None]
-        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
-        pairs = zip(attention, caches, strict=True)
-        given: Any = {"angles": angles, "implementation": implementation}
-        steps = [cached_multi_head_attention(p, x, c, **given) for p, c in pairs]
-        outputs, grown = zip(*steps, strict=True)
-        return sum(outputs), counted_back(grown, caches)
+def _attention_prompt(attention, x, config, implementation) -> Any:
+    angles = rotary_angles(jnp.arange(x.shape[1]), config.head_dim, config.rope_theta)
+    given: Any = {"mask": causal(), "angles": angles, "implementation": implementation}
+    return sum(multi_head_attention(params, x, **given) for params in attention)
 
-    return jax.jit(call, donate_argnums=2)
+
+def _attention_step(attention, x, caches, config, implementation) -> Any:
+    angles = rotary_angles(caches[0].lengths[:, None, None], config.head_dim, config.rope_theta)
+    given: Any = {"angles": angles, "implementation": implementation}
+    pairs = zip(attention, caches, strict=True)
+    steps = [cached_multi_head_attention(p, x, c, **given) for p, c in pairs]
+    outputs, grown = zip(*steps, strict=True)
+    return sum(outputs), counted_back(grown, caches)
 
 
 def tokens_of(config: SmolLM2Config, setting: Setting) -> jax.Array:
@@ -230,25 +229,15 @@ def model_run(variant, config, setting, implementation=None) -> Run:
     if setting.phase == "prefill":
         lengths = jnp.full((setting.batch,), setting.length, jnp.int32)
         caches = init_caches(setting.batch, setting.length, config=config, params=variant.params)
-        prompt = _model_prompt(config, implementation)
+        prompt = _compiled(prefill, config, implementation)
         return functools.partial(prompt, variant.params, ids, lengths, caches)
     caches = caches_of(variant, inputs_of(config, setting)[1])
-    return again(_model_step(config, implementation), caches, variant.params, ids)
+    return again(_compiled(_model_step, config, implementation), caches, variant.params, ids)
 
 
-@functools.cache
-def _model_prompt(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
-    return jax.jit(functools.partial(prefill, config=config, implementation=implementation))
-
-
-@functools.cache
-def _model_step(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
-    def call(params: SmolLM2Params, ids: jax.Array, caches: tuple[KVCache, ...]) -> Any:
-        options: dict[str, Any] = {"config": config, "implementation": implementation}
-        logits, grown = decode_step(params, ids, caches, **options)
-        return logits, counted_back(grown, caches)
-
-    return jax.jit(call, donate_argnums=2)
+def _model_step(params, ids, caches, **options) -> Any:
+    logits, grown = decode_step(params, ids, caches, **options)
+    return logits, counted_back(grown, caches)
 
 
 def first_of(output: Any) -> Any:

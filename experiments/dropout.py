@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from benchmarks.harness.fields import fields
-from experiments.shared import Run, Text, experiment, load_text, slug
+from experiments.shared import Run, Text, character_model, experiment, load_text, slug
 from experiments.training import TrainResult, init_state, make_train_step, train
 from mha_book.layers import layer_norm
 from mha_book.models import tiny
@@ -150,8 +150,7 @@ def removals(params, token_ids, config) -> tuple[jax.Array, np.ndarray]:
 @experiment("gradients-dropout.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     text = load_text()
-    widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
-    base = tiny.TinyConfig(len(text.characters) + 1, *widths, positions="rotary")
+    base = character_model(text, sizes)
 
     def cut(data: jax.Array, count: int, length: int = sizes.context + 1) -> jax.Array:
         return evenly_spaced_windows(data, count, length)

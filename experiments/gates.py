@@ -47,27 +47,33 @@ def importances(study: Study, scores: dict[str, np.ndarray], times: int) -> dict
     return found | {"random": rng.random((times * study.sizes.seeds, *study.shape))}
 
 
+def learn(study: Study, base: tiny.TinyParams, runs: Runs, name: str) -> tuple[Any, np.ndarray]:
+    """Learn the gates of all models, as often as there are runs; return losses and gates."""
+    start = HardConcrete.init(study.shape).log_alpha
+    start = jnp.broadcast_to(start, (len(runs.seeds), *study.shape))
+    weights = Weights(repeat(base, len(start) // study.sizes.seeds), start)
+    weights, losses = study.tune(weights, runs, name, learning=study.sizes.learning)
+    say(name, losses)
+    return losses, np.asarray(HardConcrete(weights.log_alpha).deterministic())
+
+
 def learned(study, base, scores) -> tuple[dict[str, Any], dict[str, Any]]:
     """Learn gates at every price; train as many heads chosen otherwise, and from scratch."""
     sizes, count = study.sizes, len(study.sizes.prices)
     seeds = np.tile(np.arange(sizes.seeds), count)
     runs = Runs.of(seeds, np.repeat(sizes.prices, sizes.seeds))
-    start = jnp.broadcast_to(HardConcrete.init(study.shape).log_alpha, (len(seeds), *study.shape))
-    models = repeat(base, count)
-    weights, losses = study.tune(Weights(models, start), runs, "learned", learning=sizes.learning)
-    gates = np.asarray(HardConcrete(weights.log_alpha).deterministic())
+    losses, gates = learn(study, base, runs, "learned")
 
     def table(values: Any) -> Any:
         return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
 
     found = {"prices": sizes.prices, "losses": table(losses), "gates": table(gates)}
-    say("learned", losses)
     # Without a price all heads stay, as in the whole model trained on: nothing to compare.
     kept, models, others = gates[sizes.seeds :] > 0, repeat(base, count - 1), {}
     left, seeds = kept.sum((1, 2)), seeds[sizes.seeds :]
     for order, importance in importances(study, scores, count - 1).items():
         keep = masks(importance, kept[0].size - left)
-        weights, losses = study.tune(Weights(models, fixed(keep)), Runs.of(seeds), order)
+        _, losses = study.tune(Weights(models, fixed(keep)), Runs.of(seeds), order)
         others[order] = {"losses": table(losses), "left": table(keep.sum(2))}
         say(order, losses)
     # From scratch at every other price, with heads in the layers where they were kept; from other
@@ -93,12 +99,8 @@ def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
     sizes = study.sizes
     seeds = np.tile(np.arange(sizes.seeds), sizes.noises)
     runs = Runs.of(seeds, sizes.noisy_price, np.repeat(1 + np.arange(sizes.noises), sizes.seeds))
-    start = jnp.broadcast_to(HardConcrete.init(study.shape).log_alpha, (len(seeds), *study.shape))
-    weights = Weights(repeat(base, sizes.noises), start)
-    weights, losses = study.tune(weights, runs, "again", learning=sizes.learning)
-    say("again", losses)
+    losses, gates = learn(study, base, runs, "again")
     shape = (sizes.noises, sizes.seeds)
-    gates = np.asarray(HardConcrete(weights.log_alpha).deterministic())
     return {
         "price": sizes.noisy_price,
         "losses": losses.reshape(*shape, -1),

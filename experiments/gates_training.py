@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from benchmarks.harness.fields import fields
-from experiments.shared import load_text
+from experiments.shared import character_model, load_text
 from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
@@ -112,10 +112,7 @@ class Study:
     def __init__(self, sizes: Sizes, work: Path) -> None:
         text = load_text()
         self.sizes, self.work = sizes, work
-        widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
-        self.config = tiny.TinyConfig(
-            len(text.characters) + 1, *widths, positions="rotary", use_bias=False
-        )
+        self.config = character_model(text, sizes, use_bias=False)
         validation = evenly_spaced_windows(text.validation, sizes.windows, sizes.context + 1)
         self.data = {"train": text.train, "validation": validation}
         self.ranking = evenly_spaced_windows(text.train, sizes.ranking_windows, sizes.context + 1)

@@ -151,11 +151,6 @@ def counts_of(sizes: Sizes, total: int, group_size: int = 1) -> list[int]:
     return [group_size * round(f * total / group_size) for f in sizes.fractions]
 
 
-def _thirty(sizes: Sizes) -> int:
-    """Return which point of a curve has 30% of the heads removed; the first where none has."""
-    return sizes.fractions.index(0.3) if 0.3 in sizes.fractions else 0
-
-
 def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
     """Return all that is measured on SmolLM2."""
     whole_model = smollm2.load_smollm2()
@@ -190,7 +185,8 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
         orders[name] = np.array(run.once(f"order {name}", sizes, rank))
     run.report("orders of SmolLM2")
 
-    every, at = tuple(range(len(sizes.fractions))), _thirty(sizes)
+    every = tuple(range(len(sizes.fractions)))
+    at = sizes.fractions.index(0.3) if 0.3 in sizes.fractions else 0
     found["curves"] = {}
     for name, order in orders.items():
         if name == "iterative groups":  # scored on longer passages, by experiments.pruning_alike

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.harness.provenance import package_versions, record
 from mha_book.layers import linear
-from mha_book.models import minilm, smollm2
+from mha_book.models import minilm, smollm2, tiny
 from mha_book.models.interface import next_token_losses
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
@@ -54,6 +54,12 @@ def load_text() -> Text:
     characters = character_vocabulary(train)
     tokens = (encode_characters(text, characters) for text in (train, validation))
     return Text(characters, *tokens)
+
+
+def character_model(text: Text, sizes: Any, **options: Any) -> tiny.TinyConfig:
+    """Return a tiny model of the text's characters, with rotary positions and sizes of a study."""
+    widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
+    return tiny.TinyConfig(len(text.characters) + 1, *widths, positions="rotary", **options)
 
 
 class Run:
@@ -209,15 +215,9 @@ def provenance(
     command: str | None = None, seeds: Any = None, inputs: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Return where a result comes from, in the form of ``mha_book.storage.PROVENANCE``."""
-    origin = record(seeds, {name: _digest_of(name) for name in inputs})
+    origin = record(seeds, {n: SOURCES.get(n) or payload_digest(stored(n)) for n in inputs})
     told = {"command": origin["command"] if command is None else command}
     return {**origin, **told, "packages": package_versions(PACKAGES)}
-
-
-def _digest_of(name: str) -> str:
-    if name in SOURCES:
-        return SOURCES[name]
-    return payload_digest(stored(name))
 
 
 def record_file(path: Path, origin: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from benchmarks.harness.fields import fields
-from experiments.shared import load_text, slug
+from experiments.shared import character_model, load_text, slug
 from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
@@ -87,10 +87,7 @@ class Study:
         windows = evenly_spaced_windows(text.validation, sizes.windows, sizes.context + 1)
         no_schedule = {"steps": jnp.float32(0), "rate": jnp.float32(0)}
         self.data = {"train": text.train, "validation": windows, **no_schedule}
-        widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
-        self.base = tiny.TinyConfig(
-            len(text.characters) + 1, *widths, positions="rotary", use_bias=False
-        )
+        self.base = character_model(text, sizes, use_bias=False)
         self.keys = jax.vmap(jax.random.key)(jnp.arange(sizes.seeds))
 
     def score(self, params: tiny.TinyParams, config: tiny.TinyConfig) -> jax.Array:

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from benchmarks.harness.fields import fields
-from experiments.shared import Run, experiment, load_text
+from experiments.shared import Run, character_model, experiment, load_text
 from experiments.sharing_training import rate
 from experiments.training import init_state, make_train_step, train
 from mha_book.layers import gelu, layer_norm, linear
@@ -122,10 +122,7 @@ class Study:
         text = load_text()
         self.sizes, self.work, self.train_text = sizes, work, text.train
         self.special = len(text.characters)  # the character that begins every window
-        self.config = tiny.TinyConfig(
-            len(text.characters) + 1, sizes.context, sizes.d_model, sizes.num_layers,
-            sizes.num_heads, positions="rotary", use_bias=False,
-        )  # fmt: skip
+        self.config = character_model(text, sizes, use_bias=False)
         self.windows = self.begun(
             evenly_spaced_windows(text.validation, sizes.windows, sizes.context)
         )
@@ -156,15 +153,9 @@ class Study:
         return trained.state.params, trained.metrics["loss"]
 
     def scored(self, params: Params, form: str) -> dict[str, Any]:
-        each = [
-            measure(
-                jax.tree.map(lambda leaf, seed=seed: leaf[seed], params),
-                self.windows,
-                config=self.config,
-                form=form,
-            )
-            for seed in range(len(params.model.token_embedding))
-        ]
+        seeds = range(len(params.model.token_embedding))
+        models = (jax.tree.map(lambda leaf, n=n: leaf[n], params) for n in seeds)
+        each = [measure(one, self.windows, config=self.config, form=form) for one in models]
         return jax.tree.map(lambda *models: np.stack(models), *each)
 
 

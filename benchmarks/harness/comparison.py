@@ -17,18 +17,14 @@ OURS = "mha_book"
 
 
 class Contender(NamedTuple):
-    """A contender that is prepared already; benchmarks may have a kind of their own."""
+    """A row of a benchmark."""
 
     name: str  # as printed and stored
-    run: Run  # the function to time
+    run: Any  # the function to time, or what the benchmark makes it from
     package: str = OURS  # the distribution that it needs
     layout: str = "NTH"  # of the arrays that it is given
     remark: str = ""  # what a reader of the table must know
-
-
-def identity(contender: Any) -> dict[str, Any]:
-    """What a row says of its contender."""
-    return {key: getattr(contender, key) for key in ("name", "package", "layout", "remark")}
+    prepare: Any = None  # of a peer that is no function of JAX arrays: what makes it from NumPy's
 
 
 def installed(package: str) -> bool:
@@ -87,7 +83,8 @@ def compare(
     errors: dict[str, float] = {}
     for contender in contenders:
         name, package = contender.name, contender.package
-        rows[name] = identity(contender)
+        told = ("name", "package", "layout", "remark")
+        rows[name] = {key: getattr(contender, key) for key in told}
         if not installed(package):
             rows[name] |= {"status": "not measured", "reason": f"{package} is not installed"}
             continue

@@ -48,18 +48,14 @@ def free_bytes() -> int | None:
     return proc_bytes("meminfo", "MemAvailable") if device.platform == "cpu" else None
 
 
-def planned_bytes(function: Any, arguments: Sequence[Any]) -> int | None:
-    """Bytes of temporaries and outputs that XLA plans for a jitted function; None if unknown."""
-    plan = function.lower(*arguments).compile().memory_analysis()
-    return None if plan is None else plan.temp_size_in_bytes + plan.output_size_in_bytes
-
-
 def check_room(function: Any, arguments: Sequence[Any], *, scores: int) -> None:
     """Nothing where the function fits; whether it does is asked where it has many scores."""
     if 4 * scores < LARGE:
         return
-    needed, free = planned_bytes(function, arguments), free_bytes()
-    if needed is not None and free is not None and needed > SHARE * free:
+    plan, free = function.lower(*arguments).compile().memory_analysis(), free_bytes()
+    if plan is None or free is None:
+        return
+    if (needed := plan.temp_size_in_bytes + plan.output_size_in_bytes) > SHARE * free:
         raise NotImplementedError(
             f"needs {needed / 2**30:.1f} GiB beside its inputs; {free / 2**30:.1f} GiB are free"
         )

@@ -44,11 +44,6 @@ class Parser(argparse.ArgumentParser):
         known = "" if usual is None else f" (default {usual}, with --quick {quick})"
         self.add_argument(flag, help=help + known, **given)
 
-    def memory(self) -> None:
-        """Adds --memory."""
-        text = "measure peak memory at the longest length"
-        self.sized("--memory", True, False, action=argparse.BooleanOptionalAction, help=text)
-
     def clock(self) -> None:
         """Adds --clock."""
         add = self.add_argument

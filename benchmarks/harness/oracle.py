@@ -62,6 +62,14 @@ def attention_float64(
     return (output,) if bar is None else (output, *gradients)
 
 
+def layer_float64(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
+    """A whole layer, nothing masked, of `x` (B, T, D) and of (D, N, H) thrice and (N, H, D)."""
+    x, *inner, w_o = (array.astype(np.float64) for array in (x, *weights))
+    operands = (np.einsum("btd,dnh->bnth", x, w, optimize=True) for w in inner)
+    output = attention_float64(*operands, is_causal=False)[0]
+    return np.einsum("bnth,nhd->btd", output, w_o, optimize=True)
+
+
 class Piece(NamedTuple):
     """What some entries of an output must be."""
 

@@ -90,17 +90,12 @@ def git_state() -> dict[str, Any]:
     return {"commit": commit, "dirty": bool(changes)}
 
 
-def command_line() -> str:
-    """The command that started this process, quoted for a shell, without the interpreter's path."""
-    return shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]])
-
-
 def record(seeds: Any = SEEDS, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
     """All that tells where and how a measurement was made, as `storage.PROVENANCE` has it."""
     device = jax.devices()[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command_line(),
+        "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
         "git": git_state(),
         "platform": device.platform,
         "device": device.device_kind,

@@ -124,23 +124,20 @@ def progress_line(label: str) -> Callable[[int, int], None] | None:
     return show
 
 
-def _quartiles(row: Mapping[str, Any]) -> str:
-    return f"{row['ratio']['lower_quartile']:.3f} to {row['ratio']['upper_quartile']:.3f}"
-
-
-def _mib(row: Mapping[str, Any]) -> str:
-    return f"{row['memory']['increase_bytes'] / 2**20:.0f}" if "memory" in row else ""
+def _range(low: str, high: str) -> Cell:
+    return lambda row: f"{row['ratio'][low]:.3f} to {row['ratio'][high]:.3f}"
 
 
 TIMES: dict[str, Cell] = {
     "ms": lambda row: f"{row['seconds']['median'] * 1e3:.3f}",
     "ratio": lambda row: f"{row['ratio']['median']:.3f}",
-    "quartiles": _quartiles,
+    "quartiles": _range("lower_quartile", "upper_quartile"),
 }
 """The columns of every timed table; ratios are to the baseline of the same round."""
 COLUMNS: dict[str, Cell] = {
-    **TIMES, "range": lambda row: f"{row['ratio']['minimum']:.3f} to {row['ratio']['maximum']:.3f}",
-    "of P": lambda row: f"{row['fraction_of_matmul_rate']:.3f}", "MiB": _mib,
+    **TIMES, "range": _range("minimum", "maximum"),
+    "of P": lambda row: f"{row['fraction_of_matmul_rate']:.3f}",
+    "MiB": lambda r: f"{r['memory']['increase_bytes'] / 2**20:.0f}" if "memory" in r else "",
 }  # fmt: skip
 
 

@@ -83,15 +83,8 @@ def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def round_order(names: Sequence[str], round_index: int) -> list[str]:
-    """The order of one round: as given in even rounds, reversed in odd ones."""
-    return list(names) if round_index % 2 == 0 else list(reversed(names))
-
-
 def with_self_pair(contenders: Mapping[str, Run], baseline: str) -> dict[str, Run]:
     """The contenders with the baseline first and once more at the end, the A/A pair."""
-    if baseline not in contenders:
-        raise ValueError(f"baseline: expected one of {sorted(contenders)}, got {baseline!r}")
     others = {name: run for name, run in contenders.items() if name != baseline}
     again = {baseline + SELF_PAIR_SUFFIX: contenders[baseline]}
     return {baseline: contenders[baseline], **others, **again}
@@ -160,7 +153,7 @@ def interleave(
     try:
         index, last = 0, rounds
         while index < last:
-            for name in round_order(list(contenders), index):
+            for name in list(contenders)[:: -1 if index % 2 else 1]:
                 time.sleep(REST)
                 if name in brief:
                     wait(contenders[name]())

@@ -7,32 +7,18 @@ function.  Peers are imported when they are called, so that a missing one costs 
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from harness.comparison import Contender
 from harness.provenance import available_cores
 from mha_book.attention.dispatch import attend
 
 BASELINE = "reference"
 HALF = ("bfloat16", "float16")
-
-
-class Contender(NamedTuple):
-    """One row of the benchmark, "NTH" or "TNH" its layout.
-
-    A peer that is no function of JAX arrays has `prepare` in place of `call`: from the inputs as
-    NumPy arrays in its layout, is_causal and backward, the function to time.
-    """
-
-    name: str
-    package: str
-    layout: str
-    call: Callable[[jax.Array, jax.Array, jax.Array, bool], jax.Array] | None
-    remark: str
-    prepare: Callable[[Sequence[np.ndarray], bool, bool], Callable[[], Any]] | None = None
 
 
 def _attend(query, key, value, is_causal, *, implementation: str | None, layout: str):
@@ -103,20 +89,13 @@ def _from_heads_first(call: Callable[..., jax.Array]) -> Callable[..., jax.Array
 def _ours(name: str, implementation: str | None, layout: str) -> Contender:
     """The package's `attend` with a named implementation, or in its own choice."""
     call = functools.partial(_attend, implementation=implementation, layout=layout)
-    return Contender(name, "mha_book", layout, call, f"attend, implementation={implementation!r}")
+    return Contender(name, call, "mha_book", layout, f"attend, implementation={implementation!r}")
 
 
 def _peer(name: str, package: str, call: Callable[..., Any], remark: str) -> list[Contender]:
-    return [
-        Contender(name, package, "TNH", call, remark),
-        Contender(
-            f"{name}, converted",
-            package,
-            "NTH",
-            _from_heads_first(call),
-            f"{remark}; with the conversion from NTH and back",
-        ),
-    ]
+    told = f"{remark}; with the conversion from NTH and back"
+    converted = Contender(f"{name}, converted", _from_heads_first(call), package, "NTH", told)
+    return [Contender(name, call, package, "TNH", remark), converted]
 
 
 CONTENDERS: tuple[Contender, ...] = (
@@ -125,7 +104,7 @@ CONTENDERS: tuple[Contender, ...] = (
     _ours("manual", "manual", "NTH"), _ours("recompute", "recompute", "NTH"),
     _ours("attend jax_nn", "jax_nn", "NTH"), _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
     *_peer("jax.nn", "jax", jax_nn, "jax.nn.dot_product_attention"),
-    Contender("torch", "torch", "NTH", None, "torch's scaled_dot_product_attention", _torch),
+    Contender("torch", None, "torch", "NTH", "torch's scaled_dot_product_attention", _torch),
 )  # fmt: skip
 GPU: tuple[Contender, ...] = (
     _ours("attend", None, "NTH"),
