@@ -109,7 +109,11 @@
         [...row.cells].forEach((cell, n) => {
           cell.setAttribute("role", n ? "cell" : "rowheader");
           const label = head[n].textContent.trim();
-          if (n && label) cell.dataset.label = label;
+          if (!n || !label) return;
+          cell.dataset.label = label;
+          const said = document.createElement("span");  // one item of the grid beside its label
+          said.append(...cell.childNodes);
+          cell.append(said);
         });
       }
     }

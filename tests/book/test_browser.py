@@ -62,7 +62,7 @@ def look(tab: Visitor, page: str) -> dict:
 def desktop(browser, address) -> dict[str, dict]:
     """What every page looks like at desktop width."""
     tab = Visitor(browser, address, DESKTOP)
-    seen = {page: look(tab, page) for page in PAGES + EXTRA}
+    seen = {page: look(tab, page) | {"wider": tab.page.evaluate(WIDER)} for page in PAGES + EXTRA}
     tab.context.close()
     return seen
 
@@ -88,7 +88,7 @@ def phone(browser, address) -> dict[str, dict]:
 def test_page_is_whole(desktop, page):
     seen = desktop[page]
     assert seen["outside"] == [], "the page asks other hosts"
-    assert seen["wrong"] == []
+    assert seen["wrong"] == seen["wider"] == []
     assert seen["math"] == {"left": [], "raw": [], "errors": []}
     assert seen["images"] == []
     assert seen["search"] == 1
