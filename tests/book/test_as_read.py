@@ -88,12 +88,13 @@ def changes(then, now):
     """Where a text tells something else than the one in its place, or than the nearest one."""
     having, found = defaultdict(list), []
     for place, text in then.items():
-        for word in {*WORD.findall(text.lower())}:
+        for word in sorted({*WORD.findall(text.lower())}):
             having[word].append(place)
     for place, text in now.items():
         if text == then.get(place):
             continue
-        among = Counter(x for w in {*WORD.findall(text.lower())} for x in having[w]).most_common(4)
+        words = sorted({*WORD.findall(text.lower())})  # so that ties are settled alike in every run
+        among = Counter(x for word in words for x in having[word]).most_common(4)
         near = [place] if place in then else [x for x, _ in among]
         like, old = max(((likeness(then[x], text), x) for x in near), default=(0, ""))
         if place in then and not place.startswith("cell "):
