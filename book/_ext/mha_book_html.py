@@ -73,6 +73,7 @@ def slim(out: Path) -> None:
 
     sheets = (sheet for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
     css = "\n".join(_RULE.sub(rule, sheet.read_text("utf8")) for sheet in sheets)
+    css = css.replace("url(file.png)", "url(../file.png)")  # of a sheet one folder above
     subsetter = Subsetter()
     signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
     subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})
