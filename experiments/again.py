@@ -10,6 +10,7 @@ difference with its place; the exit status is 1 where there are any.
 
 import argparse
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,12 @@ from mha_book.storage import load_arrays, read_result, read_table
 
 ELSEWHERE = {"conventions", "empty_rows", "head_memory", "induction", "pods"}
 """Those that ask for other libraries, for times, or that a page does anew."""
-EXPERIMENTS = sorted(
-    path.stem
+ALL = {
+    path.stem + ("" if function == "main" else f".{function}")
     for path in Path(__file__).parent.glob("*.py")
-    if path.stem not in ELSEWHERE and "\n@experiment(" in path.read_text("utf8")
-)
-EXPERIMENTS += ["transition.text"]
+    for function in re.findall(r"^@experiment\(.*?^def (\w+)", path.read_text("utf8"), re.M | re.S)
+}
+EXPERIMENTS = sorted(ALL - ELSEWHERE)
 APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds of steps
 MEASURED = ("seconds", "memory", "provenance")
 

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.again import command, numbers
+from experiments.again import ALL, command, numbers
 from mha_book.storage import read_result
 from tests.turns import in_turn
 
 MODELS, TORCH = pytest.mark.needs_models, pytest.mark.needs_torch
 FOLDER = Path(__file__).parents[2] / "experiments"
-NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if "@experiment(" in p.read_text("utf8"))
-NAMES += ["transition.text"]
 NEEDS = {  # those that do not run on small made-up models
     **dict.fromkeys(
         ("build_it_yourself", "cache_bits", "catalogue", "circuit", "explorer_maps", "heads_in_use",
@@ -33,7 +31,7 @@ def test_what_it_imports_is_there(path: Path) -> None:
     importlib.import_module(f"experiments.{path.stem}")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=marks_of(n)) for n in NAMES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=marks_of(n)) for n in sorted(ALL)])
 def test_the_quick_form_stores_a_result(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
