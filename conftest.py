@@ -1,10 +1,7 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
-import base64
 import gc
-import io
 import os
-import re
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack
@@ -14,7 +11,6 @@ from unittest import mock
 
 import pytest
 from ipykernel.kernelspec import get_kernel_dict
-from PIL import Image
 
 from tests import kernels
 
@@ -59,37 +55,6 @@ SKIP_COMPARE = (
     "application/papermill.record/image/png",
     "application/papermill.record/image/svg+xml",
 )
-
-
-_PIXELS = re.compile(r"data:image/png;base64,([^\"']*)")
-_COLOR = re.compile(r"#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})\b")
-_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d*)?(?:e-?\d+)?")  # not those of names
-
-
-class Picture(str):
-    """An SVG, which equals another where no line, letter or color is two points away from its."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def parts(self) -> tuple[str, list[float]]:
-        """Its text, names that were made up left out, and its numbers."""
-        text = re.sub(r"\b[a-z][0-9a-f]{10}\b", "", _PIXELS.sub("", self))
-        text = _COLOR.sub(lambda rgb: " ".join(str(int(x, 16)) for x in rgb.groups()), text)
-        numbers = [float(x) for x in _NUMBER.findall(text)]
-        for pixels in _PIXELS.findall(self):
-            image = Image.open(io.BytesIO(base64.b64decode(pixels))).convert("RGB")
-            numbers += image.resize((32, 32)).tobytes()
-        return _NUMBER.sub("", text), numbers
-
-    def __eq__(self, other: object) -> bool:
-        if str(self) == str(other):
-            return True
-        (text, numbers), (theirs, others) = self.parts(), Picture(other).parts()
-        return text == theirs and all(abs(a - b) <= 2 for a, b in zip(numbers, others, strict=True))
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -71,9 +71,12 @@ def slim(out: Path) -> None:
         kept = [s for s in _COMMA.split(match[1] or "") if known.issuperset(_NAMED.findall(s))]
         return match[0] if not match[2] else ",".join(kept) + match[2] if kept else ""
 
-    sheets = (sheet for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
-    css = "\n".join(_RULE.sub(rule, sheet.read_text("utf8")) for sheet in sheets)
-    css = css.replace("url(file.png)", "url(../file.png)")  # of a sheet one folder above
+    def used(sheet: Path) -> str:
+        text = _RULE.sub(rule, sheet.read_text("utf8"))
+        is_above = sheet.parent == static  # of the folder that the new one is in
+        return re.sub(r"url\((?=\w+\.)", "url(../", text) if is_above else text
+
+    css = "\n".join(used(sheet) for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
     subsetter = Subsetter()
     signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
     subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})

@@ -5,6 +5,7 @@ cases come in a random order, so that any part of them is a fair sample.
 """
 
 import argparse
+import functools
 import importlib.util
 import random
 import sys
@@ -29,8 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases-of-a-mask", type=int, default=4, help="default: 4")
     parser.add_argument("--skip", type=int, default=0, help="how many an earlier run had")
     options = parser.parse_args(arguments)
-    count = options.cases_of_a_mask
-    chosen = [c for name in options.implementation or names for c in cases.pairwise(name, count)]
+    draw = functools.partial(cases.pairwise, cases_of_a_mask=options.cases_of_a_mask)
+    chosen = [case for name in options.implementation or names for case in draw(name)]
     random.Random(2017).shuffle(chosen)
     chosen = chosen[options.skip :]
     start, failed, worst, count = time.monotonic(), 0, 0.0, 0
