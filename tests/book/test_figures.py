@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +14,7 @@ import matplotlib.pyplot as plt
 
 from mha_book.plotting import PALETTE, attention_map, figure_data, use_book_style
 from tests.book.extensions import ROOT, figures
+from tests.book.test_pages import NOW
 from tests.test_plotting import contrast
 
 GROUND = "#121212"  # of the theme; the test in the browser looks at the page itself
@@ -56,13 +58,23 @@ def test_the_palette_stands_out_from_both_grounds():
     assert abs(0.93 - 0.86 - rgb(GROUND)).max() < 1 / 255, "white is the page's ground"
 
 
+def test_figures_have_two_widths_and_labels_of_one_size():
+    for page, text in NOW.items():
+        shown = [x.get("data", {}) for c in json.loads(text)["cells"] for x in c.get("outputs", ())]
+        for svg in filter(None, ("".join(data.get("image/svg+xml", "")) for data in shown)):
+            width, _, label = figures.facts(svg.encode())
+            assert width < 641 or abs(width - 744) < 20, page
+            assert label == pytest.approx(14.67, abs=0.1), page
+
+
 def test_what_a_picture_says_of_itself(drawn):
     width, height, label = figures.facts(drawn["svg"])
-    assert label == pytest.approx(8 * 4 / 3, abs=0.01)  # the legend's and the values'
-    assert (width, height) == pytest.approx((5 * 96, 3 * 96), abs=20)  # cut close to what is drawn
+    assert label == pytest.approx(11 * 4 / 3, abs=0.01)  # whatever it was drawn with
+    assert (width, height) == pytest.approx((640, 3 * 96), abs=20)  # cut close to what is drawn
+    assert figures.facts(drawn["svg"].partition(figures.NARROW)[2])[0] == pytest.approx(480, abs=1)
     width, height, label = figures.facts(drawn["png"])
-    assert label == pytest.approx(10 * 4 / 3)
-    assert (width, height) == pytest.approx((5 * 96, 3 * 96), abs=20)
+    assert label == pytest.approx(11 * 4 / 3)
+    assert (width, height) == pytest.approx((640, 3 * 96), abs=20)
     file = io.BytesIO()
     Image.new("RGB", (300, 150)).save(file, "png", dpi=(150, 150))
     assert figures.facts(file.getvalue()) == pytest.approx((192, 96, 0), abs=0.1)
