@@ -99,7 +99,7 @@
       if (!isWide() || (top > 0 && top < innerHeight)) continue;  // nothing moves under a reader's eyes
       const head = [...table.tHead?.rows[0]?.cells ?? []], rows = [...table.tBodies[0]?.rows ?? []];
       table.classList.add("snug");
-      table.classList.toggle("named", rows.some(row => row.cells[0]?.textContent.trim().length > 12));
+      table.classList.toggle("named", rows.some(row => row.cells[0]?.textContent.trim().length > 9));
       if (!isWide()) continue;
       const cells = rows.flatMap(row => [...row.cells].slice(1));
       const isPlain = table.tHead?.rows.length === 1 && rows.every(row => row.cells.length === head.length);
