@@ -12,8 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-SMALLEST_LABEL = 9.5  # pixels
-PHONE = 350  # pixels that a picture has there
+SMALLEST_LABEL, PHONE = 9.5, 350  # pixels; what a picture has there
 NARROW = b"<!--narrow "
 WHOLE = (  # below a picture that scrolls there
     '<label class="figure-whole d-print-none"><input type="checkbox" autocomplete="off"/> '
