@@ -115,16 +115,16 @@ def figure_data(figure: Figure) -> dict[str, str]:
     is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not engine._compress
     width = (_WIDE if across > 7.1 else _COLUMN) if is_fitted else across
     svg, png = (_saved(figure, form, width) for form in ("svg", "png"))
-    if len(svg) > len(png):
-        text = PngInfo()
-        text.add_text("smallest label", f"{_LABELS} pt")
-        png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
-        return {"image/png": base64.b64encode(png).decode()}
     shown = svg.decode()
     if is_fitted and width == _COLUMN:
         shown += f"<!--narrow {_saved(figure, 'svg', _PHONE).decode()}-->"
     figure.set_figwidth(across)
-    return {"image/svg+xml": shown}
+    if len(svg) <= len(png):
+        return {"image/svg+xml": shown}
+    text = PngInfo()
+    text.add_text("smallest label", f"{_LABELS} pt")
+    png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
+    return {"image/png": base64.b64encode(png).decode()}
 
 
 def _saved(figure: Figure, form: str, width: float) -> bytes:
