@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 
 import matplotlib as mpl
 import numpy as np
