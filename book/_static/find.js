@@ -124,5 +124,7 @@
   };
   window.addEventListener("hashchange", openTarget);
 
-  document.addEventListener("DOMContentLoaded", () => { nameFolds(); showTips(); openTarget(); });
+  nameFolds();
+  showTips();
+  openTarget();
 })();

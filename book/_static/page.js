@@ -194,9 +194,20 @@
   window.addEventListener("beforeprint", prepare);
   window.addEventListener("afterprint", restore);
 
+  // What can wait (layout.html) is fetched now, in its order: search, copying, menus, and tips by Bootstrap (its
+  // classes, which mha_book_html.py keeps: fade show tooltip tooltip-arrow tooltip-inner bs-tooltip-auto).
+  const later = () => {
+    for (const place of document.querySelectorAll("script[type=later]")) {
+      const script = document.createElement("script");
+      script.async = false;
+      script.src = place.src;
+      place.replaceWith(script);
+    }
+  };
+
   PHONE.addEventListener("change", fit);
   document.addEventListener("typeset", fit);  // what is on the first screen, see layout.html
-  document.addEventListener("DOMContentLoaded", () => { label(); join(); hang(); fit(); watch(); follow(); });
+  document.addEventListener("DOMContentLoaded", () => { label(); join(); hang(); fit(); watch(); follow(); later(); });
   window.addEventListener("load", () => {
     const typeset = window.MathJax && MathJax.startup && MathJax.startup.promise;
     Promise.resolve(typeset).then(() => { fit(); watch(); });
