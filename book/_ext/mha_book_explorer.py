@@ -28,7 +28,7 @@ from typing import Any
 import mha_book_live
 import numpy as np
 from docutils import nodes
-from docutils.parsers.rst import directives
+from docutils.parsers.rst.directives import unchanged
 from mha_book_equations import add_directive
 from mha_book_html import template
 from mha_book_toc import read
@@ -39,7 +39,7 @@ from mha_book.storage import file_digest
 DATA = Path("book") / "data" / "explorer.json"
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}  # of the numbers in ``without``
-OPTIONS = dict.fromkeys("head sentence token measure form play".split(), directives.unchanged)
+OPTIONS = dict.fromkeys(("head", "sentence", "token", "measure", "form", "play"), unchanged)
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:

@@ -37,7 +37,7 @@ _NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or n
 )
 _MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
 _WORD, _COMMA = re.compile(r"[A-Za-z_][\w-]*"), re.compile(r",(?![^()]*\))")
-_RULE = re.compile(r"((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})")
+_RULE = re.compile(r"/\*.*?\*/|((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})")
 _VARIABLE = re.compile(r"""(--[\w-]+):(?:"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^;{}"()])*;?""")
 _NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#](-?[A-Za-z_][\w-]*)")
 _ICON_FONT = re.compile(r"src:url\(\.\./(vendor/fontawesome/webfonts/fa-(\w+)-\d+)\.woff2\)[^}]*")
@@ -70,8 +70,8 @@ def slim(out: Path) -> None:
     known = {""}.union(*map(_WORD.findall, texts))
 
     def rule(match: re.Match[str]) -> str:
-        kept = [s for s in _COMMA.split(match[1]) if known.issuperset(_NAMED.findall(s))]
-        return ",".join(kept) + match[2] if kept else ""
+        kept = [s for s in _COMMA.split(match[1] or "") if known.issuperset(_NAMED.findall(s))]
+        return match[0] if not match[2] else ",".join(kept) + match[2] if kept else ""
 
     def used(sheet: Path) -> str:
         text = re.sub(r"(?s)/\*[^!].*?\*/", "", sheet.read_text("utf8"))
