@@ -179,7 +179,7 @@ def _page(app, page: str, templatename: str, context: dict, doctree) -> None:
     context["has_explorer"] = "explorer" in app.env.metadata.get(page, {})
     if context["has_explorer"]:
         app.add_css_file("explorer.css")
-        app.add_js_file("explorer.js", priority=100, loading_method="defer")
+        app.add_js_file("explorer.js", priority=100)
 
 
 def _finished(app, exception) -> None:

@@ -102,7 +102,7 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
         for name in filter(names.get, names):
             write_atomic(Path(app.outdir, "_static/lab", f"{name}-data.js"), names[name].encode())
         for name in ("lab", *names):
-            app.add_js_file(f"lab/{name}.js", priority=100, loading_method="defer")
+            app.add_js_file(f"lab/{name}.js", priority=100, fetchpriority="high")
 
 
 def setup(app):
