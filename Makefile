@@ -14,6 +14,9 @@ UV     := uv==0.13.9
 STAMP  := $(VENV)/.made-from-$(shell { $(PYTHON) -V; echo $(UV) $(JAX); \
   cat pyproject.toml requirements.txt requirements/models.txt; } 2>/dev/null | cksum | cut -d' ' -f1)
 
+# Without bytecode every process compiles JAX, Sphinx and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help env peers accelerators-env book slides paper catalogs pdf zip links serve test test-slow test-all proofs proofs-planted lab notebooks lint format bench bench-gpu accelerators lock canary clean
 
@@ -85,7 +88,7 @@ serve: book  ## build the HTML and serve it on this machine
 	@echo "serving at http://localhost:$(PORT)/ (stop with Ctrl-C)"
 	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
 
-test: env  ## run the tests and the notebooks, comparing each output; of the dearest, a third
+test: env  ## run the tests and the notebooks, comparing each output; of the dearest, a sixth
 	$(BIN)/pytest --nbval
 
 test-slow: env peers accelerators-env  ## run the rest: the slow tests (the browser, torch) and the dearest notebooks

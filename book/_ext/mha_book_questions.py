@@ -67,13 +67,13 @@ def shown(env, bank: dict[str, dict[str, dict]], test: str | None = None) -> For
 
 
 def _read(app, doctree) -> None:
-    """Put a chapter's questions after the list of what to remember."""
+    """Put a chapter's questions after what to remember and where to go next."""
     env, page = app.env, Path(app.srcdir, app.env.docname)
     if (path := page.parent / "questions" / f"{page.name}.yml").exists():
         env.note_dependency(str(path))
         sections = doctree.findall(nodes.section)
         last = next(s for s in sections if {"what-to-remember", "summary"} & {*s["ids"]})
-        place = next(i for i, x in enumerate(last, 1) if isinstance(x, nodes.bullet_list))
+        place = next((i for i, x in enumerate(last) if isinstance(x, nodes.section)), len(last))
         last.insert(place, shown(env, {page.name: read(path)}))
 
 

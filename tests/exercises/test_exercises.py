@@ -34,7 +34,6 @@ WRONG = [
     ("grouped-query-attention/key-head", lambda h, n, k: h % k, "in turn"),
     ("grouped-query-attention/unshare", lambda w, n: jnp.tile(w, (1, n // w.shape[1], 1)),
      "in turn"),
-    ("hardware/computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
     ("hardware/least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
     ("head-behaviors/function-vector", lambda x, w: x.mean(0)[w].mean(0), "adds the heads up"),
     ("head-matrices/share", lambda q, k, i, j: k[:, j] @ q[:, i].T, "rows are the parts that ask"),

@@ -48,11 +48,3 @@ def _longest(attempt: Attempt) -> Iterator[str | None]:
         sizes = f"{memory} bytes, {layers} layers, K = {k}, H = {h}, {size} bytes"
         got = attempt(memory, layers, k, h, size, batch)
         yield judge(got, memory // each, hints, f"for {sizes}, {batch} sequences: ")
-
-
-@exercise("equal-parameters")
-def _equal_parameters(attempt: Attempt) -> Iterator[str | None]:
-    for d, n, k in ((512, 8, 8), (576, 9, 3), (96, 8, 4), (4096, 32, 8)):
-        hints = {"heads of width D / N leave the layer smaller than 4 D²": d / n}
-        where = f"for D = {d}, N = {n}, K = {k} with {4 * d * d} weights: "
-        yield judge(attempt(d, n, k), 2 * d / (n + k), hints, where)

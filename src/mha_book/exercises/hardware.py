@@ -22,20 +22,6 @@ def _least_time(attempt: Attempt) -> Iterator[str | None]:
         yield judge(got, max(arithmetic, memory), hints, f"{where}, {moved:g} bytes: ")
 
 
-@exercise("computed")
-def _computed(attempt: Attempt) -> Iterator[str | None]:
-    for heads, length, block in ((3, 640, 128), (1, 128, 128), (8, 4096, 512)):
-        count = length // block
-        for is_causal, want in ((False, count**2), (True, count * (count + 1) // 2)):
-            beyond, below = heads * count**2, heads * count * (count - 1) // 2
-            hints = {"that is for one head": want}
-            if is_causal:
-                hints["blocks of keys beyond the block of queries are left out"] = beyond
-                hints["the blocks on the diagonal are computed, and masked"] = below
-            where = f"{heads} heads, {length} positions, blocks of {block}: "
-            yield judge(attempt(heads, length, block, is_causal), heads * want, hints, where)
-
-
 @exercise("block")
 def _block(attempt: Attempt) -> Iterator[str | None]:
     for memory, width, size in ((2**18, 64, 4), (2**20, 128, 2), (2**24, 128, 4), (1000, 8, 4)):

@@ -2,16 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mha_book import (
-    attention_weights,
     init_multi_head,
     multi_head_attention,
     multi_head_attention_with_intermediates,
 )
 from mha_book.costs import traced_matmul_flops
-from mha_book.masks import causal, sliding_window
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed, tested
 
@@ -46,13 +43,6 @@ def roofline(rng):
     flops, moved = rng.uniform(1, 50, 20), rng.uniform(1, 50, 20)
     longest = [max(f / 11, m / 3) for f, m in zip(flops, moved, strict=True)]
     return flops / longest, [min(11.0, 3 * i) for i in flops / moved]
-
-
-@tested("cost-causal", latex=r"\sum_{i=1}^{T} i = \frac{T\,(T + 1)}{2}")
-def causal_pairs(rng):
-    q = jnp.asarray(rng.normal(size=(T, H)), jnp.float32)
-    seen = int((np.asarray(attention_weights(q, q, is_causal=True)) > 0).sum())
-    return seen, T * (T + 1) / 2
 
 
 @executed("cost-parameters")
@@ -100,19 +90,3 @@ def memory(rng):
     }
     given = {"n_bytes": 4, "S": T, "T": T, "K": K, "N": N, "H": H, "C": C}
     return given, {f"M_{part}": count for part, count in counted.items()}
-
-
-@tested(
-    "cost-window",
-    latex=r"M_{\text{window}} = n_{\text{bytes}}\, \min(S, S_{\text{max}})\, K\, (H + C)",
-)
-def window(rng):
-    # Keys and values of the positions that the last query of the layer still sees.
-    width = sum(a.size // a.shape[-2] for a in kept("cache"))  # of one position
-    seen, formula = [], []
-    for s, s_max in ((7, 3), (7, 7), (3, 7)):
-        x = jnp.asarray(rng.normal(size=(s, H)), jnp.float32)
-        weights = attention_weights(x, x, mask=causal() & sliding_window(s_max))
-        seen.append(4 * int((np.asarray(weights)[-1] > 0).sum()) * width)
-        formula.append(4 * min(s, s_max) * K * (H + C))
-    return np.array(seen), np.array(formula)

@@ -4,9 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import MultiHeadParams, multi_head_attention_with_intermediates
-from mha_book.attention.operands import fold_groups
-from mha_book.attention.reference import scores as scores_of
-from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import fit_groups, kv_head_index, repeat_kv_heads
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed
@@ -44,32 +41,12 @@ def rest(rng):
     return given | {"W_O": grouped(params.w_o), "H": H}, made
 
 
-@executed("gqa-fold")
-def fold(rng):
-    inside = layer(rng)[3]
-    folded = fold_groups(inside.query, inside.key)
-    scores = scores_of(inside.query, inside.key, None, inside.query.shape[-1] ** -0.5)
-    given = {"Q": folded, "K": inside.key, "H": H}
-    return given, {"S": jnp.reshape(scores, (K, G * T, T))}
-
-
 @executed("gqa-repeat")
 def repeat(rng):
     params, x, _, inside = layer(rng)
     chosen = np.eye(K)[np.asarray(kv_head_index(N, K))]
     own = project_heads(x, repeat_kv_heads(params).w_k)
     return {"J": chosen, "K": inside.key}, {"K_N": own}
-
-
-@executed("gqa-ratio")
-def ratio(rng):
-    size = attention_size(D, N, K, H, C)
-    full = attention_size(D, N, N, H, C)
-    kept, all_kept = (
-        kv_cache_bytes(s, position_count=T, bytes_per_element=4) for s in (size, full)
-    )
-    numbers = {"n_bytes": 4, "S": T, "K": K, "N": N, "H": H, "C": C}
-    return numbers | {"M_K": kept, "M_N": all_kept}, {}
 
 
 @executed("gqa-fit")

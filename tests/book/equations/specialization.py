@@ -8,7 +8,6 @@ from mha_book.specialization import measures
 from mha_book.specialization.patterns import (
     distance,
     mean_score,
-    uniform_weights,
     visible_pairs,
 )
 from tests.book.equations import executed
@@ -32,15 +31,6 @@ def measure(rng):
     rows = pattern.counted[0].astype(float)
     given = {"A": drawn[0], "chi": rows, "s": pattern.score[0]}
     return given, {"mu": mean_score(drawn, pattern)}
-
-
-@executed("spec-null")
-def null(rng):
-    pattern, even = distance(seen()), uniform_weights(seen())
-    rows = pattern.counted[0].astype(float)
-    sums = measures.add_texts(measures.measure_heads([even], seen(), {"x": pattern}))["x"]
-    given = {"A_0": even[0, 0], "chi": rows, "s": pattern.score[0]}
-    return given, {"mu_0": float(sums.baseline_mean)}
 
 
 @executed("spec-excess")
