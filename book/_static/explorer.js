@@ -301,7 +301,7 @@
       const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
       const maps = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.map));
       const more = this.small ? [this.root.dataset.play ? special : ""] : this.panes.map(pane => pane.effect);
-      const told = el("div", { class: "hx-told" }, this.say, ...more);
+      const told = el("div", { class: "hx-found" }, this.say, ...more);
       const parts = this.small ? [this.controls, panes, told, this.atlas, this.whole]
         : [this.controls, this.see, panes, told, this.atlas, el("div", { class: "hx-below" }, maps, tools), this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
