@@ -74,7 +74,11 @@ def _gathered(cell: nodes.container) -> list[nodes.Node]:
         name += [nodes.strong("", cell["title"]), nodes.Text(", for "), back]
         name["ids"] = [code]
         source = cell.pop(0)
-        cell += _link(f"code for this {what}", code, "to-code")
+        link = _link(f"code for this {what}", code, "to-code")
+        if captions := [*cell.findall(nodes.caption)]:
+            captions[0] += nodes.inline("", " ", *link, classes=["to-code"])
+        else:
+            cell += link
         return [name, nodes.container("", source, classes=["cell"])]
     del parent[place - 1 : place + 1]
     found = EXERCISE.match(parent[0].astext()) if isinstance(parent, nodes.section) else None

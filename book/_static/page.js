@@ -86,18 +86,21 @@
     }
     for (const table of PHONE.matches ? [] : document.querySelectorAll(".bd-article table.table:not(.lab *, .hx *)")) {
       const isWide = () => table.scrollWidth > table.parentElement.clientWidth + 2;
-      table.classList.remove("small", "loose");
+      table.classList.remove("small", "loose", "broad");
       if (isWide() || table.offsetHeight > 900) table.classList.add("small");
       if (isWide()) table.classList.add("loose");
+      const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+      table.classList.toggle("broad", table.offsetWidth > 40 * rem + 1);  // the text's width, or the wider one
     }
     if (!PHONE.matches) return;
     for (const table of document.querySelectorAll(".bd-article table.table:not(.snug, .lab *, .hx *)")) {
       const isWide = () => table.scrollWidth > table.parentElement.clientWidth + 2;
       const { top } = table.getBoundingClientRect();
       if (!isWide() || (top > 0 && top < innerHeight)) continue;  // nothing moves under a reader's eyes
-      table.classList.add("snug");
-      if (!isWide()) continue;
       const head = [...table.tHead?.rows[0]?.cells ?? []], rows = [...table.tBodies[0]?.rows ?? []];
+      table.classList.add("snug");
+      table.classList.toggle("named", rows.some(row => row.cells[0]?.textContent.trim().length > 9));
+      if (!isWide()) continue;
       const cells = rows.flatMap(row => [...row.cells].slice(1));
       const isPlain = table.tHead?.rows.length === 1 && rows.every(row => row.cells.length === head.length);
       const isWords = cells.filter(cell => cell.textContent.length > 14 || cell.querySelector(".math"));

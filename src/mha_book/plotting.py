@@ -37,9 +37,13 @@ __all__ = [
 try:
     import matplotlib.pyplot as plt
     from matplotlib.axes import Axes
-    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+    from matplotlib.text import Text
+    from matplotlib.transforms import Bbox
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 except ModuleNotFoundError as error:
@@ -59,16 +63,18 @@ WEIGHT_COLORS = LinearSegmentedColormap.from_list("mha_weights", _LIGHT_TO_DARK.
 _SPECIAL_COLOR = "#A04000"
 _FAINT = "#E3E6EA"
 # In the atlas, in sides of a map: between maps, below one, above a group.
-_GAP, _LABEL, _HEADER = 0.14, 0.34, 0.72
+_GAP, _LABEL, _HEADER = 0.14, 0.44, 0.72
 _PIXELS_PER_INCH = 192  # twice those of a page
-_WIDEST = 8.0  # inches: what a page of the book shows without making the labels too small
+_WIDEST = 7.6  # inches: what a page of the book shows without making the labels too small
+_COLUMN, _WIDE, _PHONE = 480 / 72, 558 / 72, 360 / 72  # inches: widths of figures on a page
+_LABELS = 11  # points, of every label
 
 
 def use_book_style() -> None:
     """Set the look of the book's figures: a light card, sizes that survive a phone, no chance.
 
     Call it once at the top of a chapter. Two runs then draw the same picture: the font comes with
-    matplotlib, and nothing depends on the time. A notebook shows and stores figures as
+    the package, and nothing depends on the time. A notebook shows and stores figures as
     ``figure_data`` gives them.
 
     Example:
@@ -77,6 +83,8 @@ def use_book_style() -> None:
         ...     plt.rcParams["savefig.transparent"]
         False
     """
+    for file in sorted(Path(__file__).with_name("fonts").glob("*.ttf")):
+        fontManager.addfont(file)
     plt.style.use(Path(__file__).with_name("book.mplstyle"))
     plt.rc("axes", prop_cycle=plt.cycler(color=PALETTE))
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
@@ -91,34 +99,56 @@ def use_book_style() -> None:
 def figure_data(figure: Figure) -> dict[str, str]:
     """Return what a notebook stores of a figure: SVG, or PNG of twice the pixels if smaller.
 
-    Labels are outlines, so that they look the same without the font. The PNG has a palette of 256
-    colours, and tells how large its smallest label is, which can be read off an SVG. The SVG is
-    text under ``image/svg+xml``, the PNG in base 64 under ``image/png``.
+    One with a constrained layout gets one of two widths, and its SVG has in a comment the same
+    figure as narrow as a phone. All labels get one size, and stand out from white; they are
+    outlines, so that they look the same without the font. The PNG has a palette of 256 colours,
+    and tells how large its smallest label is, which can be read off an SVG. The SVG is text under
+    ``image/svg+xml``, the PNG in base 64 under ``image/png``.
     """
     check(isinstance(figure, Figure), "figure", "a Figure", type(figure).__name__)
-    svg_file, png_file = io.BytesIO(), io.BytesIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    options: dict[str, Any] = {"dpi": _PIXELS_PER_INCH, "bbox_inches": "tight"}
+    for label in figure.findobj(Text):
+        color = np.array(to_rgb(label.get_color()))
+        while 0.14 < color**2.2 @ (0.21, 0.72, 0.07) < 0.6:
+            color *= 0.95
+        label.set(fontsize=_LABELS, color=color)
+    engine, across = figure.get_layout_engine(), figure.get_figwidth()
+    is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not engine._compress
+    width = (_WIDE if across > 7.1 else _COLUMN) if is_fitted else across
+    svg, png = (_saved(figure, form, width) for form in ("svg", "png"))
+    shown = svg.decode()
+    if is_fitted and width == _COLUMN:
+        shown += f"<!--narrow {_saved(figure, 'svg', _PHONE).decode()}-->"
+    figure.set_figwidth(across)
+    if len(svg) <= len(png):
+        return {"image/svg+xml": shown}
+    text = PngInfo()
+    text.add_text("smallest label", f"{_LABELS} pt")
+    png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
+    return {"image/png": base64.b64encode(png).decode()}
+
+
+def _saved(figure: Figure, form: str, width: float) -> bytes:
+    """Return a figure as a file, as wide as it is told where its content nearly is."""
+    figure.set_figwidth(width)
+    figure.draw_without_rendering()
+    box = figure.get_tightbbox().padded(0.04)
+    if box.width > width - 0.4:
+        box = Bbox([[min(0, box.x0), box.y0], [max(width, box.x1), box.y1]])
+    file = io.BytesIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type")) if form == "svg" else {}
     # A figure without a layout would be given that of the style after it was saved once.
     with plt.rc_context({"figure.constrained_layout.use": False}):
-        figure.savefig(svg_file, format="svg", metadata=nothing, **options)
-        figure.savefig(png_file, format="png", **options)
-    svg = " ".join(svg_file.getvalue().decode().split())
+        figure.savefig(file, format=form, metadata=nothing, dpi=_PIXELS_PER_INCH, bbox_inches=box)
+    if form == "png":
+        return file.getvalue()
+    svg = " ".join(re.sub("<!--.*?-->", "", file.getvalue().decode()).split())
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"(?<![\d.])([1-9]\d*\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is enough
-    svg = re.sub(
+    return re.sub(
         r"(?<=data:image/png;base64,)[^\"]*",
         lambda found: base64.b64encode(_few_colors(base64.b64decode(found[0]))).decode(),
         svg,
-    )
-    png = png_file.getvalue()
-    if len(svg) <= len(png):
-        return {"image/svg+xml": svg}
-    sizes = re.findall(r" scale\(([\d.]+) -\1\)", svg)  # of glyphs, in hundreds of points
-    text = PngInfo()
-    text.add_text("smallest label", f"{min(map(float, sizes), default=0) * 100:g} pt")
-    png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
-    return {"image/png": base64.b64encode(png).decode()}
+    ).encode()
 
 
 def _few_colors(png: bytes, **options: Any) -> bytes:
@@ -165,11 +195,11 @@ def attention_map(
     is_axes = ax is None or isinstance(ax, Axes)
     check(is_axes, "ax", "Axes, one of figure.subplots(…), or None", type(ax).__name__)
     labels = _labels(array, query_tokens, key_tokens)
-    cell, points = _sizes(array, 0.34, _WIDEST - 2.0, 10)
+    cell = min(0.34, (_WIDEST - 2.0) / array.shape[-1])  # inches
     if ax is None:
         width, height = (cell * size for size in reversed(array.shape))
         _, ax = plt.subplots(figsize=(width + 2.0, max(height, 1.6) + 1.2), layout="compressed")
-    image = _draw(ax, array, vmax, labels, points)
+    image = _draw(ax, array, vmax, labels)
     if title is not None:
         ax.set_title(title)
     if colorbar:
@@ -215,7 +245,7 @@ def head_grid(
     check(len(names) == number, "titles", f"{number} titles, axis N of weights", len(names))
     columns = min(columns, number)
     rows = math.ceil(number / columns)
-    cell, points = _sizes(array, 0.24, (_WIDEST - 1.7) / columns, 10)
+    cell = min(0.24, (_WIDEST - 1.7) / columns / array.shape[-1])
     height, width = (cell * size for size in array.shape[1:])
     figure, grid = plt.subplots(
         rows,
@@ -231,8 +261,8 @@ def head_grid(
             continue
         at_left, at_bottom = position % columns == 0, position + columns >= number
         labels = (row_labels if at_left else None, column_labels if at_bottom else None)
-        image = _draw(ax, array[position], vmax, labels, points)
-        ax.set_title(names[position], fontsize=11, pad=4)
+        image = _draw(ax, array[position], vmax, labels)
+        ax.set_title(names[position], pad=4)
     _add_bar(image, maps, array, vmax)
     return figure
 
@@ -295,11 +325,8 @@ def head_atlas(
     ax = figure.add_axes((0.01, 0.0, 0.98, 1.0))
     ax.set(xlim=(0, across), ylim=(top, 0))
     ax.set_axis_off()
-    points = 72 * width / across  # of one side of a map
     for text, y in headers:
-        size = min(10, 0.42 * points)
-        ax.text(0, y + _HEADER - 0.12, text, fontsize=size, fontweight="bold", va="bottom")
-    small = max(4.0, min(8.0, 0.26 * points))
+        ax.text(0, y + _HEADER - 0.12, text, fontweight="bold", va="bottom")
     # One picture of all maps: hundreds of them would each take their time.
     fine = max(queries, keys)
     canvas = np.full((round(top * fine), round(across * fine)), np.nan)
@@ -307,7 +334,7 @@ def head_atlas(
         y, x = round(upper * fine), round(left * fine)
         rows, cells = np.arange(fine) * queries // fine, np.arange(fine) * keys // fine
         canvas[y : y + fine, x : x + fine] = array[head][rows][:, cells]
-        ax.text(left + 0.5, upper + 1.03, titles[head], fontsize=small, ha="center", va="top")
+        ax.text(left + 0.5, upper + 1.03, titles[head], ha="center", va="top")
     extent = (0, canvas.shape[1] / fine, canvas.shape[0] / fine, 0)
     colors = WEIGHT_COLORS.with_extremes(bad="white")
     shown: Any = {"vmin": 0.0, "vmax": vmax, "interpolation": "nearest", "aspect": "auto"}
@@ -316,9 +343,7 @@ def head_atlas(
     return figure
 
 
-def _draw(
-    ax: Axes, array: np.ndarray, vmax: float | int, labels: tuple[Any, Any], size: float
-) -> Any:
+def _draw(ax: Axes, array: np.ndarray, vmax: float | int, labels: tuple[Any, Any]) -> Any:
     """Draw one map; where the labels of an axis are None, the axis stays bare."""
     image = ax.imshow(array, cmap=WEIGHT_COLORS, vmin=0.0, vmax=vmax, interpolation="nearest")
     meanings = ("query (attends)", "key (attended to)")
@@ -327,9 +352,9 @@ def _draw(
     ):
         axis.set_ticks(np.arange(length), [""] * length if tokens is None else tokens)
         axis.set_ticks(np.arange(1, length) - 0.5, minor=True)
-        axis.set_label_text("" if tokens is None else meaning, fontsize=size + 1)
+        axis.set_label_text("" if tokens is None else meaning)
         for label in axis.get_ticklabels():
-            label.set(fontsize=size, parse_math=False)
+            label.set(parse_math=False)
             if label.get_text()[:1] + label.get_text()[-1:] in ("[]", "<>"):
                 label.set(color=_SPECIAL_COLOR, fontstyle="italic")
     ax.grid(which="minor", color=_FAINT, linewidth=0.5)
@@ -340,19 +365,12 @@ def _draw(
     return image
 
 
-def _sizes(array: np.ndarray, widest: float, room: float, largest: int) -> tuple[float, float]:
-    """Return the side of a cell in inches, and the points at which its labels do not touch."""
-    cell = min(widest, room / array.shape[-1])
-    return cell, max(4.0, min(float(largest), 66.0 * cell))
-
-
 def _add_bar(image: Any, axes: list[Axes], array: np.ndarray, vmax: float | int) -> None:
     figure = axes[0].figure
     extend = "max" if array.max() > vmax + 1e-6 else "neither"
     bar = figure.colorbar(image, ax=axes, extend=extend, fraction=0.05, shrink=0.8, aspect=22)
-    bar.set_label("attention weight", fontsize=10)
+    bar.set_label("attention weight")
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=10)
 
 
 def _labels(
@@ -433,15 +451,15 @@ class _LayerDiagram:
         self.arrow((54, 96), (54, 101))
         self.text(56, 98.2, f"({num_heads}, {head[1:]}", ha="left")
         self.blocks(54, 101, 48, PALETTE[3])
-        self.text(28, 103.8, "Concat", 11, ha="right", weight="bold")
+        self.text(28, 103.8, "Concat", ha="right", weight="bold")
         self.text(79.5, 103.8, whole, ha="left")
-        self.arrow((54, 106.6), (54, 109.6))
+        self.arrow((54, 107), (54, 109.6))
         self.box(54, 109.6, "$W_O$", "#444444")
         self.arrow((54, 116.2), (54, 119.2))
         self.strip(27, 119.2, 54, "output, one row for each token", whole)
 
-    def text(self, x: _Number, y: _Number, text: str, size: _Number = 10, **options: Any) -> None:
-        look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "fontsize": size}
+    def text(self, x: _Number, y: _Number, text: str, **options: Any) -> None:
+        look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "fontsize": _LABELS}
         self.ax.text(x, y, text, **look | options)
 
     def arrow(
@@ -467,9 +485,10 @@ class _LayerDiagram:
 
     def box(self, x: _Number, y: _Number, label: str, color: str) -> None:
         shape = "round,pad=0,rounding_size=1.6"
-        patch = FancyBboxPatch((x - 9, y), 18, 6.6, boxstyle=shape, fc=color, ec="none", zorder=5)
+        dark = np.array(to_rgb(color)) * 0.8  # for white letters
+        patch = FancyBboxPatch((x - 9, y), 18, 6.6, boxstyle=shape, fc=dark, ec="none", zorder=5)
         self.ax.add_patch(patch)
-        self.text(x, y + 3.2, label, 12, color="white")
+        self.text(x, y + 3.2, label, color="white")
 
     def blocks(self, x: _Number, y: _Number, width: _Number, color: str) -> None:
         """Draw a matrix as its column blocks, one a head; that of the first head is darker."""
@@ -484,7 +503,7 @@ class _LayerDiagram:
             self.arrow((x, 22.2), (x, 29.6), color=color)
             self.text(x + 1.8, 25.6, shape, ha="left")
             self.blocks(x, 29.6, 26, color)
-        self.text(62, 39, "split", 11, weight="bold")
+        self.text(0.5, 39.2, "split", ha="left", weight="bold")
 
     def heads(self, num_tokens: int, shape: str) -> None:
         for n in range(min(self.num_heads, 5) - 1, -1, -1):
@@ -493,14 +512,13 @@ class _LayerDiagram:
                 place, 76, 47, boxstyle=round_, fc="white", ec="#777777", zorder=3
             )
             self.ax.add_patch(card)
-        self.text(49, 53.4, "one head", 11, weight="bold")
-        if self.num_heads > 1:
-            self.text(97.5, 93, f"× {self.num_heads}", 12, ha="left", weight="bold")
+        times = f", × {self.num_heads}" if self.num_heads > 1 else ""
+        self.text(57, 53.4, f"one head{times}", weight="bold")
         first = 13 / self.num_heads  # from the left edge of the blocks to the middle of the first
         for x, start, color, name in zip((20, 37, 79), (20, 54, 88), PALETTE, "QKV", strict=False):
             self.arrow((start - 13 + first, 35.4), (x, 57), color=color)
             self.matrix(x - 3.6, 57, 7.2, 10, color, 0.4)
-            self.text(x, 62, f"${name}$", 12)
+            self.text(x, 62, f"${name}$")
             self.text(x, 69.6, shape)
         self.ax.plot([23.8, 33.2], [62, 62], color="#555555", lw=1.5, zorder=5)
         self.arrow((28.5, 62), (28.5, 73.2))
@@ -514,7 +532,7 @@ class _LayerDiagram:
             self.ax.imshow(values, extent=extent, aspect="auto", **options)
             frame = Rectangle((x, 73.2), 13, 13, fill=False, edgecolor="#555555", lw=1, zorder=5)
             self.ax.add_patch(frame)
-        self.text(28.5, 90.6, r"$QK^{\mathsf{T}}\,/\sqrt{d_\mathrm{head}}$", 10.5)
+        self.text(28.5, 90.6, r"$QK^{\mathsf{T}}\,/\sqrt{d_\mathrm{head}}$")
         self.arrow((35.8, 79.7), (49.4, 79.7))
         self.text(42.5, 77.2, "softmax")
         self.text(42.5, 82.4, "each row")
@@ -524,7 +542,7 @@ class _LayerDiagram:
         self.text(69.2, 77.2, "mean")
         self.arrow((79, 71.6), (79, 75.4), color=PALETTE[2])
         self.matrix(75.4, 75.6, 7.2, 10, PALETTE[3], 0.5)
-        self.text(79, 80.6, "$O$", 12)
+        self.text(79, 80.6, "$O$")
         self.text(79, 88.6, shape)
 
 

@@ -85,8 +85,10 @@
   figures: () => [...document.querySelectorAll('.figure-scroll')].map(box => {
     const seen = box.querySelector('img');
     const {width, height} = seen.getBoundingClientRect();
-    return {filter: getComputedStyle(seen).filter, source: seen.getAttribute('src'),
-            width, height, drawn: +seen.getAttribute('width'),
+    const narrow = box.querySelector('source');
+    const drawn = narrow && matchMedia(narrow.media).matches ? narrow : seen;
+    return {filter: getComputedStyle(seen).filter, source: drawn.getAttribute('srcset') ?? drawn.getAttribute('src'),
+            width, height, drawn: +drawn.getAttribute('width'),
             scrolls: box.scrollWidth > box.clientWidth + 2, stop: box.tabIndex};
   }),
 

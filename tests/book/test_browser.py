@@ -124,8 +124,7 @@ def test_labels_can_be_read_on_a_phone(phone, built_book):
             assert "invert" in seen["filter"]
             label = figures.facts(((built_book / page).parent / seen["source"]).read_bytes())[2]
             shown = label * seen["width"] / seen["drawn"]
-            least = figures.SMALLEST_LABEL if seen["scrolls"] else figures.FITTING
-            assert shown > min(least, label) - 0.1, (page, seen)
+            assert shown > min(figures.SMALLEST_LABEL, label) - 0.1, (page, seen)
             assert seen["width"] <= seen["drawn"] + 1
             assert seen["scrolls"] == (seen["stop"] == 0), (page, seen)
     scrolls = [seen["scrolls"] for tab in phone.values() for seen in tab["figures"]]

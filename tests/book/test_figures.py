@@ -58,11 +58,12 @@ def test_the_palette_stands_out_from_both_grounds():
 
 def test_what_a_picture_says_of_itself(drawn):
     width, height, label = figures.facts(drawn["svg"])
-    assert label == pytest.approx(8 * 4 / 3, abs=0.01)  # the legend's and the values'
-    assert (width, height) == pytest.approx((5 * 96, 3 * 96), abs=20)  # cut close to what is drawn
+    assert label == pytest.approx(11 * 4 / 3, abs=0.01)  # whatever it was drawn with
+    assert (width, height) == pytest.approx((640, 3 * 96), abs=20)  # cut close to what is drawn
+    assert figures.facts(drawn["svg"].partition(figures.NARROW)[2])[0] == pytest.approx(480, abs=1)
     width, height, label = figures.facts(drawn["png"])
-    assert label == pytest.approx(10 * 4 / 3)
-    assert (width, height) == pytest.approx((5 * 96, 3 * 96), abs=20)
+    assert label == pytest.approx(11 * 4 / 3)
+    assert (width, height) == pytest.approx((640, 3 * 96), abs=20)
     file = io.BytesIO()
     Image.new("RGB", (300, 150)).save(file, "png", dpi=(150, 150))
     assert figures.facts(file.getvalue()) == pytest.approx((192, 96, 0), abs=0.1)
