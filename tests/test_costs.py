@@ -105,11 +105,11 @@ def test_the_counters_see_through_calls_and_loops():
         return jax.lax.scan(lambda c, _: (c @ x, None), x, length=5)[0]
 
     assert traced_matmul_flops(loop, x) == 5 * 54
-    mesh = jax.sharding.AbstractMesh((4,), ("devices",))
-    with jax.sharding.use_abstract_mesh(mesh):
-        spec = jax.sharding.PartitionSpec("devices")
-        divided = jax.shard_map(lambda x: x @ x.T, in_specs=spec, out_specs=spec)
-        assert traced_matmul_flops(jax.jit(divided), jnp.ones((12, 3))) == 4 * 54
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((4,), ("devices",), axis_types=auto)
+    spec = jax.sharding.PartitionSpec("devices")
+    divided = jax.shard_map(lambda x: x @ x.T, mesh=mesh, in_specs=spec, out_specs=spec)
+    assert traced_matmul_flops(jax.jit(divided), jnp.ones((12, 3))) == 4 * 54
 
     def grouped(rows, matrices):  # each row meets the matrix of its group
         return jax.lax.ragged_dot(rows, matrices, jnp.array([2, 4])).sum()

@@ -123,7 +123,7 @@ def write(app, why: object) -> None:
 
 def setup(app):
     """Register the script and the events."""
-    app.add_js_file(SCRIPT, fetchpriority="low")
+    app.add_js_file(SCRIPT)
     app.connect("env-check-consistency", write)
     app.connect("build-finished", write)
 

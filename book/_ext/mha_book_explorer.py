@@ -28,7 +28,7 @@ from typing import Any
 import mha_book_live
 import numpy as np
 from docutils import nodes
-from docutils.parsers.rst import directives
+from docutils.parsers.rst.directives import unchanged
 from mha_book_equations import add_directive
 from mha_book_html import template
 from mha_book_toc import read
@@ -39,7 +39,7 @@ from mha_book.storage import file_digest
 DATA = Path("book") / "data" / "explorer.json"
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}  # of the numbers in ``without``
-OPTIONS = ("head", "sentence", "token", "measure", "form", "play")
+OPTIONS = dict.fromkeys(("head", "sentence", "token", "measure", "form", "play"), unchanged)
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
@@ -56,12 +56,12 @@ def index_of(root: Path, document: dict[str, Any]) -> dict[str, Any]:
         layers, heads = shape_of(document, model)
         noted = {name: {**values, "note": notes[name]} for name, values in measures.items()}
         models[model] = {"layers": layers, "heads": heads, "measures": noted}
-    sentences = {}
-    for key, sentence in document["sentences"].items():
-        sentences[key] = {name: sentence[name] for name in ("title", "text", "see")}
-        for model in models:
-            kept = ("tokens", "look", "sha256")
-            sentences[key][model] = {name: sentence[model][name] for name in kept}
+    kept = ("tokens", "look", "sha256")
+    sentences = {
+        key: {name: sentence[name] for name in ("title", "text", "see")}
+        | {model: {name: sentence[model][name] for name in kept} for model in models}
+        for key, sentence in document["sentences"].items()
+    }
     return {"models": models, "sentences": sentences}
 
 
@@ -132,9 +132,8 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name}: expected one of {', '.join(known)}; got {value!r}")
     look = sentences[sentence][model]["look"]
     head = head or f"{look['layer']}.{look['head']}"
-    if any(
-        int(n) >= most for n, most in zip(head.split("."), shape_of(document, model), strict=True)
-    ):
+    shape = shape_of(document, model)
+    if any(int(n) >= most for n, most in zip(head.split("."), shape, strict=True)):
         raise ValueError(f"head: {NAMES[model]} has no head {head}")
     return {"token": str(look["query"]), **given, "model": model, "head": head}
 
@@ -180,32 +179,28 @@ def _page(app, page: str, templatename: str, context: dict, doctree) -> None:
     context["has_explorer"] = "explorer" in app.env.metadata.get(page, {})
     if context["has_explorer"]:
         app.add_css_file("explorer.css")
-        app.add_js_file("explorer.js", priority=100, fetchpriority="high")
+        app.add_js_file("explorer.js", priority=100)
 
 
 def _finished(app, exception) -> None:
     """Write what the explorer needs before a sentence is chosen."""
-    if exception is not None or app.builder.format != "html":
-        return
     root = Path(app.srcdir)
-    if not (root / DATA).exists():
+    if exception is not None or app.builder.format != "html" or not (root / DATA).exists():
         return
     index, folder = index_of(root, read(root / DATA)), Path(app.outdir) / "_static" / "explorer"
     if live := mha_book_live.write(folder):
         script = folder.parent / "live" / "minilm.js"
         index["live"] = {**live, "code": file_digest(script)}
-    for key in index["sentences"]:
-        for model in index["models"]:
-            if not (folder / f"{model}-{key}.js").is_file():
-                raise ExtensionError(f"explorer: no maps of {model} for {key!r}")
+    for name in [f"{model}-{key}" for key in index["sentences"] for model in index["models"]]:
+        if not (folder / f"{name}.js").is_file():
+            raise ExtensionError(f"explorer: no maps in {name}.js")
     text = json.dumps(index, separators=(",", ":"), ensure_ascii=False)
     (folder / "index.js").write_text(f'mhaExplorerTake("index",{text});\n', encoding="utf8")
 
 
 def setup(app):
     """Register the directive."""
-    given = dict.fromkeys(OPTIONS, directives.unchanged)
-    add_directive(app, "explorer", place_explorer, option_spec=given)
+    add_directive(app, "explorer", place_explorer, option_spec=OPTIONS)
     add_directive(app, "explorer-tour", tour)
     app.connect("html-page-context", _page)
     app.connect("build-finished", _finished)

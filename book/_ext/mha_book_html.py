@@ -24,6 +24,7 @@ from sphinx.addnodes import pending_xref
 
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
+_NAMES = re.compile(r'(?:class|id)="([^"]*)')
 SHEETS = "basic styles/pydata* styles/sphinx* togglebutton copybutton mystnb* sphinx-d*"
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
@@ -35,10 +36,10 @@ _NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or n
     re.S | re.I,
 )
 _MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
-_WORD = re.compile(r"[A-Za-z_][\w-]*")
-_RULE = re.compile(r"/\*.*?\*/|((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})", re.S)
-_COMMA = re.compile(r",(?![^()]*\))")
-_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#]-?([A-Za-z_][\w-]*)")
+_WORD, _COMMA = re.compile(r"[A-Za-z_][\w-]*"), re.compile(r",(?![^()]*\))")
+_RULE = re.compile(r"/\*.*?\*/|((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})")
+_VARIABLE = re.compile(r"""(--[\w-]+):(?:"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^;{}"()])*;?""")
+_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#](-?[A-Za-z_][\w-]*)")
 _ICON_FONT = re.compile(r"src:url\(\.\./(vendor/fontawesome/webfonts/fa-(\w+)-\d+)\.woff2\)[^}]*")
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
 _OLD_ROLE = re.compile(r' role="(?:doc-biblioentry|list(?=" class="citation-list))"')
@@ -64,19 +65,23 @@ def mended(head: str, can_wait: bool) -> str:
 def slim(out: Path) -> None:
     """Make one style sheet of the theme's, and fonts of its icons, with what pages can use."""
     static = out / "_static"
-    files = (*out.rglob("*.html"), *static.glob("*.js"), *static.glob("[ls]*/*.js"))
-    known = {""}.union(*(_WORD.findall(file.read_text("utf8")) for file in files))
+    texts = [" ".join(_NAMES.findall(x.read_text())) for x in out.rglob("*.html")]
+    texts += [x.read_text() for x in (*static.glob("*.js"), *static.glob("[ls]*/[!bf]*.js"))]
+    known = {""}.union(*map(_WORD.findall, texts))
 
     def rule(match: re.Match[str]) -> str:
         kept = [s for s in _COMMA.split(match[1] or "") if known.issuperset(_NAMED.findall(s))]
         return match[0] if not match[2] else ",".join(kept) + match[2] if kept else ""
 
     def used(sheet: Path) -> str:
-        text = _RULE.sub(rule, sheet.read_text("utf8"))
-        is_above = sheet.parent == static  # of the folder that the new one is in
-        return re.sub(r"url\((?=\w+\.)", "url(../", text) if is_above else text
+        text = re.sub(r"(?s)/\*[^!].*?\*/", "", sheet.read_text("utf8"))
+        text = _RULE.sub(rule, " ".join(text.split()))
+        return re.sub(r"url\((?=\w+\.)", "url(../", text) if sheet.parent == static else text
 
     css = "\n".join(used(sheet) for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
+    own = "".join(x.read_text() for x in static.glob("*.css"))
+    asked = {*re.findall(r"var\((--[\w-]+)", css + own)}
+    css = _VARIABLE.sub(lambda given: given[0] if given[1] in asked else "", css)
     subsetter = Subsetter()
     signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
     subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})
@@ -116,11 +121,10 @@ def describe(doctree: nodes.document) -> str:
 
 def plain(body: str) -> str:
     """Return a page without lists that have no terms and roles that ARIA has taken back."""
-
-    def lines(match: re.Match[str]) -> str:
-        return f'<div class="sig-lines">{match[1].replace("dd>", "div>")}</div>'
-
-    return _OLD_ROLE.sub("", _SIGNATURE_LINES.sub(lines, body))
+    body = _SIGNATURE_LINES.sub(
+        lambda x: f'<div class="sig-lines">{x[1].replace("dd>", "div>")}</div>', body
+    )
+    return _OLD_ROLE.sub("", body)
 
 
 def _head(app, pagename: str, context: dict, doctree) -> str:

@@ -71,8 +71,9 @@ def _token_layer(sentence: str, layer: int, shown: int) -> dict[str, Any]:
         "x": inputs[0, :, few], "q": inside.query, "k": inside.key, "v": inside.value,
         "w_o": own.w_o[..., few], "b_o": own.b_o[few],
     }  # fmt: skip
-    packed = {name: np.asarray(x, "<f4").tobytes() for name, x in arrays.items()}
-    packed = {name: base64.b64encode(x).decode() for name, x in packed.items()}
+    bits = {name: np.asarray(x, "<f4").ravel().view("<u4") + 128 for name, x in arrays.items()}
+    bits = {name: x.view("u1").reshape(-1, 4)[:, 1:].T.tobytes() for name, x in bits.items()}
+    packed = {name: base64.b64encode(x).decode() for name, x in bits.items()}
     return {**packed, "tokens": token_strings(model, ids[0])}
 
 

@@ -96,7 +96,7 @@ def list_here(self):
 
 def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     if app.env.metadata.get(pagename, {}).get("questions"):
-        app.add_js_file("questions.js", loading_method="defer")
+        app.add_js_file("questions.js")
 
 
 def setup(app):

@@ -1,5 +1,5 @@
 // The filters of a ledger. Without this script every claim is shown.
-document.addEventListener("DOMContentLoaded", () => {
+(() => {
   const place = document.querySelector(".claim-filters");
   if (!place) return;
   const rows = Object.entries(JSON.parse(place.dataset.rows));
@@ -59,4 +59,4 @@ document.addEventListener("DOMContentLoaded", () => {
     target.scrollIntoView();
   });
   show();
-});
+})();

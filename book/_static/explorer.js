@@ -34,6 +34,9 @@
   };
   const readable = token => token.replace("<|endoftext|>", "<first>").replace(/\n */g, "⏎").replace(/^ +$/, "␣").trim();
   const two = x => x.toFixed(2);
+  // Whether a token goes on with the word of the token before.
+  const joined = (tokens, j) => /^##/.test(tokens[j])
+    || (j > 0 && /^\p{L}/u.test(tokens[j]) && /^ ?\p{L}+$/u.test(tokens[j - 1]) && tokens.some(token => token.startsWith(" ")));
   const named = head => `L${head.replace(".", "H")}`;
   // Where the word at `place` of one list is in another, as near as can be; -1 where it isn't.
   const sameWord = (from, place, tokens) => tokens.reduce((best, token, j) => (token === from[place]
@@ -138,6 +141,8 @@
   };
   const ONE_LINE = 36; // tokens of a sentence that stays on one line
   const LONGEST = 1000; // characters of an own sentence
+  const TWO_LINES = 18; // tokens that a phone wraps; more scroll
+  const BRIGHT = 0.5; // the weight that has the full color in a small explorer
 
   const KEYS = ["model", "head", "sentence", "token", "goal", "measure", "show", "beside", "see"];
   const NAMES = { smollm2: "SmolLM2", minilm: "MiniLM" };
@@ -175,7 +180,10 @@
         this.repair();
         this.update();
       });
-      this.narrow.addEventListener("change", () => this.shade());
+      this.narrow.addEventListener("change", () => {
+        for (const pane of this.panes) pane.line.dataset.name = "";
+        this.update();
+      });
       if (location.hash.startsWith(`#${root.id}:`)) root.scrollIntoView();
       if (root.dataset.play && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play(true);
     }
@@ -254,19 +262,14 @@
         el("select", { "data-key": key, onchange: e => this.choose(key, e.target.value) },
           ...Object.entries(options).map(([value, text]) => el("option", { value }, text))));
       const titles = Object.entries(this.index.sentences).map(([key, s]) => [key, s.title]);
-      this.player = el("button", { type: "button", class: "hx-play",
-        onclick: () => this.play(!this.timer) }, "Play");
+      this.player = el("button", { type: "button", onclick: () => this.play(!this.timer) }, "Play");
       this.whole = el("a", { class: "hx-whole" }, "Open in the whole explorer");
       this.controls = el("div", { class: "hx-controls" },
         select("model", "Model", NAMES),
         select("sentence", "Sentence", Object.fromEntries(titles)),
-        ...(this.small ? [this.player, this.whole] : [
-          select("show", "Show", SHOWS),
-          el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
-            onchange: e => this.compare(e.target.checked) }), " two heads"),
-          el("button", { type: "button", class: "hx-copy", onclick: e => this.share(e.target) }, "Copy link"),
-        ]));
+        this.small ? this.player : select("show", "Show", SHOWS));
       this.own = this.index.live && !this.small ? this.form() : "";
+      if (this.own) this.controls.querySelector("[data-key=sentence]").append(el("option", { value: "" }, "your own …"));
       this.measures = el("select", { "data-key": "measure",
         onchange: e => this.choose("measure", e.target.value) });
       this.goal = el("select", { "data-key": "goal", onchange: e => this.choose("goal", e.target.value || undefined) });
@@ -280,22 +283,27 @@
       this.reading = el("p", { class: "hx-reading" });
       this.top = el("p", { class: "hx-top" });
       this.atlas = el("div", { class: "hx-atlas" },
-        ...(this.small ? [] : [el("div", { class: "hx-atlas-head" },
+        el("div", { class: "hx-atlas-head" }, ...(this.small ? [el("span", { class: "hx-across" })] : [
           el("label", { class: "hx-select" }, "Color: ", this.measures),
-          el("label", { class: "hx-select" }, "to ", this.goal), this.scale, this.which)]),
-        el("div", { class: "hx-frame" }, el("span", { class: "hx-across" }), this.grid),
-        ...(this.small ? [this.reading, this.top] : []));
+          el("label", { class: "hx-select" }, "to ", this.goal), this.which]), this.scale),
+        ...(this.small ? [] : [el("span", { class: "hx-across" })]), this.grid, this.reading, this.top);
       this.panes = [0, 1].map(number => this.pane(number));
       this.say = el("p", { class: "hx-say", role: "status" });
       this.rows = el("div", { class: "hx-rows wide-table" });
       this.table = el("details", { class: "hx-table", ontoggle: () => this.fill() },
         el("summary", {}, "The same as a table"), this.rows);
       this.see = el("p", { class: "hx-see" });
+      const special = el("p", { class: "hx-effect" }, "[CLS] and [SEP] are special tokens that MiniLM puts around every sentence.");
+      const tools = el("div", { class: "hx-tools" }, this.own, el("div", { class: "hx-controls" },
+        el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
+          onchange: e => this.compare(e.target.checked) }), "two heads"),
+        el("button", { type: "button", onclick: e => this.share(e.target) }, "Copy link")));
       const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
       const maps = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.map));
-      const below = () => el("div", { class: "hx-below" }, el("div", {}, this.reading, this.top), maps);
-      const parts = this.small ? [this.controls, panes, this.say, this.atlas]
-        : [this.controls, this.own, this.see, panes, this.say, this.atlas, below(), this.table];
+      const more = this.small ? [this.root.dataset.play ? special : ""] : this.panes.map(pane => pane.effect);
+      const told = el("div", { class: "hx-found" }, this.say, ...more);
+      const parts = this.small ? [this.controls, panes, told, this.atlas, this.whole]
+        : [this.controls, this.see, panes, told, this.atlas, el("div", { class: "hx-below" }, maps, tools), this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
       this.root.replaceChildren(live);
       this.root.classList.add("hx-on");
@@ -354,7 +362,7 @@
         await this.set({ ...asked, model: "minilm", text });
         const notes = [];
         if (found.all > info.limit) notes.push(`It has ${letters.length > LONGEST ? "more than " : ""}${found.all} tokens: `
-          + `MiniLM reads the first ${info.limit} here, in bold below.`);
+          + `MiniLM reads the first ${info.limit} here, in bold above.`);
         else if (letters.length > LONGEST) notes.push(`Only the first ${LONGEST} characters are read.`);
         notes.push(`${found.tokens.length} tokens through six layers in ${(found.took / 1000).toFixed(2)} s on your machine.`);
         if (found.tokens.includes("[UNK]")) notes.push("[UNK] is what MiniLM’s vocabulary lacks.");
@@ -363,7 +371,8 @@
           notes.push(`Cosine of its embedding and that of your sentence before: ${two(found.embedding.reduce((sum, x, i) => sum + x * other[i], 0))}.`);
         }
         this.note.textContent = notes.join(" ");
-        if (this.narrow.matches) { this.text.blur(); this.own.scrollIntoView(); }
+        if (this.narrow.matches) this.text.blur();
+        if (this.root.getBoundingClientRect().top < 0) this.root.scrollIntoView();
       } catch (error) {
         this.loading.hidden = true;
         this.note.textContent = "The model could not be loaded or run here. Try again: it goes on where it stopped.";
@@ -410,8 +419,7 @@
     }
     // Some more heads have been ablated, one by one.
     moved() {
-      for (const pane of this.panes.filter(pane => !pane.box.hidden))
-        pane.effect.textContent = this.effect(pane);
+      for (const pane of this.panes.filter(pane => !pane.box.hidden)) this.weigh(pane);
       if (this.state.measure === EFFECT) this.shade();
       if (this.state.show === "without" && this.panes[0].maps.isDone) this.tell();
     }
@@ -432,14 +440,14 @@
         onkeydown: e => this.walk(e, pane),
         onpointerover: e => this.hovered(e, pane), onpointerleave: () => this.hover(pane, null) });
       pane.inner = el("div", {}, pane.arcs, pane.line);
-      pane.strip = el("div", { class: "hx-strip" }, pane.inner);
+      pane.strip = el("div", { class: "hx-strip", onscroll: () => this.fade(pane) }, pane.inner);
       pane.map = el("div", { class: "hx-map", onpointerleave: () => this.hover(pane, null) });
       const second = [el("label", { class: "hx-select", hidden: this.small }, "in ", pane.sentence)];
       pane.title = el("p", { class: "hx-title" }, el("b", { class: "hx-name" }, number ? "B: " : "A: "),
         el("label", {}, "Layer ", pane.layer), " ", el("label", {}, "head ", pane.head), " ",
         ...(number ? second : []));
-      pane.effect = el("p", { class: "hx-effect", hidden: this.small });
-      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip, pane.effect);
+      pane.effect = el("p", { class: "hx-effect" });
+      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip);
       new ResizeObserver(() => this.arcs(pane)).observe(pane.line);
       return pane;
     }
@@ -447,6 +455,10 @@
     // What a reader does.
 
     choose(key, value) {
+      if (!value && key === "sentence") {
+        this.controls.querySelector("[data-key=sentence]").value = this.state.sentence;
+        return this.text.focus();
+      }
       // Another model or sentence opens where there is something to see.
       // A head that the reader has chosen stays, and the sentence offers its own.
       const change = { [key]: value };
@@ -490,7 +502,7 @@
       const step = steps[event.key];
       if (!step) return;
       event.preventDefault();
-      if (this.narrow.matches) step.reverse();
+      if (!this.wide) step.reverse();
       layer = Math.min(layers - 1, Math.max(0, layer + step[0]));
       head = Math.min(heads - 1, Math.max(0, head + step[1]));
       const next = this.grid.querySelector(`[data-head="${layer}.${head}"]`);
@@ -570,10 +582,13 @@
         const box = this.controls.querySelector(`[data-key=${key}]`);
         if (box) box.value = isWaiting && key === "sentence" ? "" : s[key];
       }
-      const two = this.controls.querySelector("[data-key=two]");
+      const two = this.root.querySelector("[data-key=two]");
       if (two) two.checked = !!s.beside;
       this.which.hidden = !s.beside;
       this.root.classList.toggle("hx-pair", !!s.beside);
+      const { title, box } = this.panes[0];  // of one head: among the controls
+      if (s.beside) box.prepend(title);
+      else if (title.parentNode !== this.controls) this.controls.lastChild.before(title);
       this.whole.href = `explorer.html?${this.toAddress()}#explorer`;
       const { text, see, read = text.length, [s.model]: { look } } = sentences[s.sentence];
       const own = `${look.layer}.${look.head}`, isOwn = s.sentence in OWN;
@@ -582,8 +597,8 @@
         act();
       } }, words);
       this.see.replaceChildren(...(isWaiting ? [el("b", {}, this.wanted.text)] : [
-        el("b", {}, text.slice(0, read)), el("span", { class: "hx-unread" }, text.slice(read)),
-        isOwn && s.head !== own ? " " : ` ${see} `,
+        ...(read < text.length ? [el("b", {}, text.slice(0, read)), el("span", { class: "hx-unread" }, `${text.slice(read)} `)] : []),
+        isOwn && s.head !== own ? "" : `${see} `,
         ...(s.head === own ? [] : [offer(`try ${named(own)}`, () => {
           this.chosen = this.looked = false;
           this.set({ head: own, token: "", goal: undefined });
@@ -602,7 +617,7 @@
       const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];
       const wanted = heads.map(([name, sentence], number) => {
         const pane = this.panes[number];
-        pane.box.hidden = !name;
+        pane.box.hidden = pane.effect.hidden = !name;
         pane.map.hidden = !name || (s.show === "without" && s.model === "smollm2");
         return name ? this.ready(pane, s.model, sentence, name.split(".").map(Number)) : null;
       });
@@ -637,10 +652,11 @@
       if (pane.number) pane.sentence.value = sentence;
     }
 
-    // The atlas: a cell for each head; layers go across, on a phone down.
+    // The atlas: a cell for each head; layers go across, on a phone down, as they do where a small one is lower for it.
     shade() {
       const s = this.state, { layers, heads, measures } = this.index.models[s.model];
-      const wide = !this.narrow.matches, sides = wide ? [heads, layers] : [layers, heads];
+      const wide = this.wide = !this.narrow.matches && !(this.small && heads > layers);
+      const sides = wide ? [heads, layers] : [layers, heads];
       if (this.shown !== `${s.model} ${wide}`) {
         this.measures.replaceChildren(...[LOOK, EFFECT, ...Object.keys(measures)].map(name =>
           el("option", { value: name }, TITLES[name] ?? name)));
@@ -653,7 +669,7 @@
           ...Array.from({ length: sides[1] }, (_, over) => el("div", { role: "gridcell", class: "hx-cell",
             "data-head": wide ? `${over}.${down}` : `${down}.${over}` })))));
         this.atlas.querySelector(".hx-across").textContent =
-          `The ${layers * heads} heads of ${NAMES[s.model]} (${order}), colored by the number in the line below. Choose one:`;
+          `The ${layers * heads} heads of ${NAMES[s.model]} (${order})${this.small ? ", by this look" : ""}. Choose one:`;
         this.shown = `${s.model} ${wide}`;
       }
       this.measures.value = s.measure;
@@ -669,11 +685,11 @@
       if (!measure) return;
       const { trained, even, untrained } = measure;
       const isEffect = [EFFECT, "without it"].includes(s.measure);
-      const largest = isEffect ? Math.max(1e-9, ...trained.flat().filter(x => !Number.isNaN(x))) : 1;
+      const largest = isEffect ? Math.max(1e-9, ...trained.flat().filter(x => !Number.isNaN(x))) : this.small ? BRIGHT : 1;
       for (const cell of this.grid.querySelectorAll("[data-head]")) {
         const [layer, head] = cell.dataset.head.split("."), value = trained[layer][head];
         // Most heads are missed little: the root of the share tells them apart.
-        const share = !isEffect ? Math.abs(value) : Math.sqrt(Math.abs(value) / largest);
+        const share = (isEffect ? Math.sqrt : Number)(Math.abs(value) / largest);
         const isChosen = cell.dataset.head === (this.second ? s.beside : s.head);
         const words = `layer ${layer}, head ${head}: ${this.amount(measure, value)}`;
         cell.style.setProperty("--hx-share", `${Math.round(100 * Math.min(1, share || 0))}%`);
@@ -688,14 +704,13 @@
       const marks = [["hx-even", even], ["hx-drawn", untrained && Math.max(...untrained.flat())]];
       this.scale.replaceChildren(el("span", {}, "0"), el("span", { class: "hx-bar" },
         ...marks.filter(([, at]) => at !== undefined && !isEffect).map(([name, at]) =>
-          el("i", { class: name, style: `left:${100 * at}%` }))),
-        el("span", {}, isEffect ? largest.toPrecision(2) : "1"));
+          el("i", { class: name, style: `left:${100 * at / largest}%` }))),
+        el("span", {}, isEffect ? largest.toPrecision(2) : this.small ? `≥ ${largest}` : "1"));
       const [layer, head] = (this.second ? s.beside : s.head).split(".").map(Number);
       const words = [`Layer ${layer}, head ${head}: ${this.amount(measure, trained[layer][head])}`];
       if (even !== undefined) words.push(`a head that attends evenly ${two(even)}`);
       if (untrained) words.push(`random weights in this place ${two(untrained[layer][head])}, `
         + `at most ${two(Math.max(...untrained.flat()))} in any`);
-      else if (s.measure !== LOOK && !isEffect) words.push("with random weights: not stored");
       this.reading.textContent = `${words.join("; ")}. ${measure.note}`;
       const order = trained.flatMap((row, l) => row.map((value, h) => [value, l, h]));
       order.sort((a, b) => (b[0] || 0) - (a[0] || 0));
@@ -757,10 +772,10 @@
       if (pane.line.dataset.name !== pane.name) {
         pane.line.dataset.name = pane.name;
         pane.line.setAttribute("aria-label", "Tokens: choose the one that looks");
-        pane.strip.classList.toggle("hx-many", maps.count > ONE_LINE);
+        pane.strip.classList.toggle("hx-many", maps.count > ONE_LINE || (this.narrow.matches && maps.count <= TWO_LINES));
         pane.strip.scrollLeft = 0;
         pane.line.replaceChildren(...maps.tokens.map((token, j) => el("button", {
-          type: "button", class: "hx-token", onclick: () => this.look(pane, j) },
+          type: "button", class: `hx-token${joined(maps.tokens, j) ? " hx-joined" : ""}`, onclick: () => this.look(pane, j) },
           el("span", { class: "hx-word" }, readable(token)), el("small", {}), el("i"))));
       }
       [...pane.line.children].forEach((button, j) => {
@@ -771,14 +786,15 @@
         button.classList.toggle("hx-unseen", !seen);
         button.setAttribute("aria-pressed", j === i && !isChange);
         button.tabIndex = j === i ? 0 : -1;
-        const shown = !seen || Math.abs(x) < 0.005 ? "" : isChange ? signed(x) : two(x);
-        button.querySelector("small").textContent = shown;
+        button.classList.toggle("hx-nil", Math.abs(x) < 0.005);
+        button.querySelector("small").textContent = !seen ? "" : isChange ? signed(x) : two(x);
       });
-      pane.effect.textContent = this.effect(pane);
+      this.weigh(pane);
       this.matrix(pane, i);
       this.arcs(pane, i, numbers);
     }
 
+    weigh(pane) { pane.effect.textContent = (this.state.beside ? `${"AB"[pane.number]}: ` : "") + this.effect(pane).trim(); }
     // What ablating the head does, on speeches and on this sentence.
     effect(pane, isShort = false) {
       const [layer, head] = pane.at, { maps } = pane;
@@ -805,8 +821,10 @@
       const key = `${pane.name} ${at} ${isValue}`;
       if (pane.drawn !== key) {
         pane.drawn = key;
-        const margin = 12 + 7 * Math.max(...maps.tokens.map(token => readable(token).length));
-        const size = margin + n * side, parts = [];
+        const margin = 28 + 7 * Math.max(...maps.tokens.map(token => readable(token).length));
+        const size = margin + n * side, middle = (size + margin) / 2, parts = [
+          el("text", { x: middle, y: 12, "text-anchor": "middle", class: "hx-side" }, "looks at →"),
+          el("text", { transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle", class: "hx-side" }, "token")];
         for (let q = 0; q < n; q++) {
           parts.push(el("text", { x: margin - 5, y: margin + q * side + 12, "text-anchor": "end", "data-row": q },
             readable(maps.tokens[q])));
@@ -818,7 +836,7 @@
               style: `--hx-share:${Math.round(100 * x)}%`, "data-row": q }));
           }
         }
-        const mark = el("rect", { class: "hx-mark", x: 1, width: size - 2, height: side + 1 });
+        const mark = el("rect", { class: "hx-mark", x: 17, width: size - 18, height: side + 1 });
         const svg = el("svg", { viewBox: `0 0 ${size + 1} ${size + 1}`, role: "img", width: size, height: size,
           "aria-label": "The whole map: each row a token that looks, each column one that is looked at. "
             + "The table below has its numbers.",
@@ -851,14 +869,21 @@
         if (j === i) curve = `M${x - 6} ${y}c-8 -18 20 -18 12 0`;
         else if (down < y - 5) curve = `M${x} ${y}C${x} ${y - 24} ${to} ${down + tall + 24} ${to} ${down + tall}`;
         else if (down > y + 5) curve = `M${x} ${y + tall}C${x} ${y + tall + 24} ${to} ${down - 24} ${to} ${down}`;
-        return el("path", { d: curve, "stroke-width": 1 + 9 * value, style: `opacity:${0.25 + 0.6 * value}` });
+        return el("path", { d: curve, "stroke-width": 1 + 7 * value, style: `opacity:${0.25 + 0.6 * value}` });
       });
       pane.arcs.replaceChildren(...paths.filter(path => path));
       // Where the line is too long for its box: the middle of the strongest look, unless it is in sight.
       const [from, to] = [x, places[numbers.indexOf(Math.max(...numbers))][0]].sort((a, b) => a - b);
+      this.fade(pane);
       const room = pane.strip.clientWidth, seen = pane.strip.scrollLeft;
       if (pane.hover === null && room && (from < seen + 20 || to > seen + room - 20))
         pane.strip.scrollLeft = to - from < room - 36 ? (from + to - room) / 2 : x - room / 2;
+    }
+
+    // An edge is faded where the line goes on.
+    fade({ strip }) {
+      strip.classList.toggle("more-left", strip.scrollLeft > 2);
+      strip.classList.toggle("more-right", strip.scrollLeft < strip.scrollWidth - strip.clientWidth - 2);
     }
 
     // In words: what a sighted reader sees.

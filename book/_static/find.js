@@ -124,5 +124,7 @@
   };
   window.addEventListener("hashchange", openTarget);
 
-  document.addEventListener("DOMContentLoaded", () => { nameFolds(); showTips(); openTarget(); });
+  const begin = () => { nameFolds(); showTips(); openTarget(); };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin);
+  else begin();
 })();

@@ -197,10 +197,23 @@
   window.addEventListener("beforeprint", prepare);
   window.addEventListener("afterprint", restore);
 
+  // What can wait (layout.html) is fetched after the first formulas, in its order: search, copying, menus, and tips by Bootstrap (its
+  // classes, which mha_book_html.py keeps: fade show tooltip tooltip-arrow tooltip-inner bs-tooltip-auto).
+  const later = () => {
+    for (const place of document.querySelectorAll("script[type=later]")) {
+      const script = document.createElement("script");
+      script.async = false;
+      script.src = place.src;
+      place.replaceWith(script);
+    }
+  };
+
   PHONE.addEventListener("change", fit);
   document.addEventListener("typeset", fit);  // what is on the first screen, see layout.html
-  document.addEventListener("DOMContentLoaded", () => { label(); join(); hang(); fit(); watch(); follow(); });
+  document.addEventListener("DOMContentLoaded", () => { label(); join(); hang(); fit(); watch(); follow(); if (!window.MathJax) later(); });
+  document.addEventListener("typeset", later);
   window.addEventListener("load", () => {
+    later();
     const typeset = window.MathJax && MathJax.startup && MathJax.startup.promise;
     Promise.resolve(typeset).then(() => { fit(); watch(); });
     document.fonts.addEventListener("loadingdone", watch);  // formulas change their width

@@ -10,7 +10,7 @@ lab.define("decoding-step", (here, data) => {
     { min: 0, max: 10, value: Math.log2(data.batch), read: power, show: whole });
   const length = here.slider("length", "Positions",
     { min: 7, max: 17, value: Math.log2(data.length), read: power, show: whole });
-  const bits = here.choice("bits", "Bits per element of the cache", [[16, "16"], [8, "8"]], 16);
+  const bits = here.choice("bits", "Cache bits", [[16, "16"], [8, "8"]], 16);
 
   const line = (label, name, kind) => {
     const total = here.cell(name), part = make("span", { class: `lab-part ${kind}` });
@@ -50,8 +50,9 @@ lab.define("decoding-step", (here, data) => {
     here.number("memory", bytes, `${fixed(bytes / 1e9, 1)} of ${fixed(device.memory / 1e9, 0)} GB`);
     here.strike(!fits, "step", "rate", ...Object.keys(parts));
     const waits = (reading, doing) => reading >= doing ? "memory" : "arithmetic";
-    here.say(`The matrix products wait for ${waits(times.weights, times.layers)}, ` +
-      `attention for ${waits(times.caches, times.pairs)}, which takes ${Math.round(100 * attention / step)}% of the step.` +
+    const [first, second] = [waits(times.weights, times.layers), waits(times.caches, times.pairs)];
+    const both = first === second ? " and so does attention" : `, attention for ${second}`;
+    here.say(`The matrix products wait for ${first}${both}, which takes ${Math.round(100 * attention / step)}% of the step.` +
       (fits ? "" : ` But weights and caches don't fit into one ${chip.value}, so these times are struck out.`));
   });
 });

@@ -8,16 +8,16 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
     here.slider(`${name}${head}`, `Query ${head}, ${name}`, { ...axis, value: start[i] })));
 
   const names = { class: "lab-plane", role: "group" };
-  const asks = draw("svg", { ...names, viewBox: "-5 -4.8 10 9.6", "aria-label": "keys and queries; the sliders move them, too" });
-  const gives = draw("svg", { ...names, viewBox: "-1.6 -1 7.2 7.2", role: "img", "aria-labelledby": here.sentence.id });
+  const asks = draw("svg", { ...names, viewBox: "-4.5 -4.5 9 9", "aria-label": "keys and queries; the sliders move them, too" });
+  const gives = draw("svg", { ...names, viewBox: "-1.1 -1.1 6.2 6.2", role: "img", "aria-labelledby": here.sentence.id });
   const figure = (picture, words) => make("figure", { class: "lab-pairs" }, picture, make("figcaption", {}, words));
   here.view.append(make("div", { class: "lab-pictures" },
-    figure(asks, "what is asked: drag the query of head 0 or 1 among the keys"),
-    figure(gives, "what each head returns among the values; the two that are needed are ringed")));
-  const body = make("tbody");
-  here.view.append(make("table", { class: "lab-table" }, make("thead", {}, make("tr", {},
-    ...["weight of", "head 0", "head 1"].map(text => make("th", { scope: "col" }, text)))), body));
-  here.list(...wanted.map(k => [`off-${k}`, `nearest output to the value of ${tokens[k]}, distance`]));
+    figure(asks, "What is asked: drag a query among the keys"),
+    figure(gives, "What comes back among the values; both ringed ones are needed")));
+  const body = make("tbody"), headings = ["weight of", "head 0", "head 1"].map(text => make("th", { scope: "col" }, text));
+  here.view.append(make("table", { class: "lab-table" }, make("thead", {}, make("tr", {}, ...headings)), body),
+    make("p", {}, "The nearest output is ", here.cell(`off-${wanted[0]}`), ` from the value of ${tokens[wanted[0]]} and `,
+      here.cell(`off-${wanted[1]}`), ` from that of ${tokens[wanted[1]]}.`));
 
   // The hull: all values are its corners here, drawn in order of angle.
   const middle = [0, 1].map(c => values.reduce((sum, v) => sum + v[c], 0) / values.length);
@@ -44,7 +44,9 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
     return grip;
   });
   const still = draw("g"), moving = draw("g");
-  still.append(...keys.flatMap(([x, y], k) => [
+  still.append(draw("path", { d: `M${-REACH} 0H${REACH}M0 ${-REACH}V${REACH}`, class: "lab-thin" }),
+    ...[-REACH, REACH].map(x => draw("text", { x: 0.95 * x, y: 0.6, class: "lab-mute", "font-size": 0.5, "text-anchor": "middle" }, fixed(x, 0))),
+    ...keys.flatMap(([x, y], k) => [
     draw("line", { x1: 0, y1: 0, x2: x, y2: -y, class: "lab-line lab-two" }),
     draw("circle", { cx: x, cy: -y, r: 0.22, class: "lab-fill lab-two" }),
     word(x || 0.4, y ? 0.2 - y : -0.42, tokens[k], "lab-two", 0.62, x ? "middle" : "start")]));
@@ -52,7 +54,7 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
 
   here.draw(() => {
     const active = Number(count.value);
-    queries[1].forEach(one => { one.input.disabled = active < 2; });
+    for (const one of [...queries[1].map(({ input }) => input.parentElement), headings[2]]) one.hidden = active < 2;
     const rows = queries.map(([x, y]) => softmax(keys.map(k => (x.value * k[0] + y.value * k[1]) / Math.SQRT2)));
     const outputs = rows.map(row => [0, 1].map(c => row.reduce((sum, w, k) => sum + w * values[k][c], 0)));
     const used = [...Array(active).keys()];
@@ -75,8 +77,8 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
         word(v[0], 4 - v[1] + (v[1] > middle[1] ? -0.62 : 0.95), tokens[k], "lab-three", 0.42)]),
       ...used.flatMap(head => dot(head, outputs[head][0], 4 - outputs[head][1], 0.29, "lab-four")));
     body.replaceChildren(...tokens.map((token, k) => make("tr", { class: wanted.includes(k) ? "lab-chosen" : "" },
-      make("th", { scope: "row" }, token), ...rows.map((row, head) => make("td",
-        head < active ? { "data-number": `w${head}-${k}`, "data-exact": row[k] } : {}, head < active ? fixed(row[k], 3) : "–")))));
+      make("th", { scope: "row" }, token), ...used.map(head => make("td",
+        { "data-number": `w${head}-${k}`, "data-exact": rows[head][k] }, fixed(rows[head][k], 3))))));
     const far = (o, v) => Math.hypot(o[0] - v[0], o[1] - v[1]);
     const off = wanted.map(k => Math.min(...used.map(head => far(outputs[head], values[k]))));
     wanted.forEach((k, i) => here.number(`off-${k}`, off[i], fixed(off[i], 2)));

@@ -1,8 +1,13 @@
 // One token's way through a layer of MiniLM, step by step: the formula, the line of code, the numbers.
-// Queries, keys, values, W_O and a few features of the input are the package's; the rest is computed.
+// Queries, keys, values, W_O and a few features of the input are the package's; the rest is computed. They
+// come as floats of three bytes, the lowest bytes of all first.
 lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed }) => {
   const { make, draw, fixed } = lab;
-  const read = text => new Float32Array(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
+  const read = text => {
+    const from = Uint8Array.from(atob(text), c => c.charCodeAt(0)), n = from.length / 3;
+    const bits = Uint32Array.from({ length: n }, (_, i) => (from[i] << 8) | (from[n + i] << 16) | (from[2 * n + i] << 24));
+    return new Float32Array(bits.buffer);
+  };
   const [x, q, k, v, wO, bO] = ["x", "q", "k", "v", "w_o", "b_o"].map(name => read(packed[name]));
   const T = tokens.length, F = shown, D = q.length / T, H = 32, N = D / H;
   const upTo = n => Array.from({ length: n }, (_, i) => i);
@@ -68,6 +73,7 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
     }))), make("tbody", {}, ...rows));
   const named = text => th("row", text);
   const heat = (name, y, most) => {
+    here.numbers[name].classList.toggle("tk-minus", y < 0);
     here.numbers[name].style.setProperty("--heat", `${Math.round(45 * Math.min(Math.abs(y) / most, 1))}%`);
     number(name, y);
   };
