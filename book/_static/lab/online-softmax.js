@@ -9,7 +9,7 @@ lab.define("online-softmax", (here, { powers, values, block }) => {
   const hidden = here.slider("hidden", "First keys hidden", { min: 0, max: count, value: 0 });
   const read = here.slider("read", "Blocks read", { min: 0, max: count / block, value: 2 });
   const next = here.button("Read a block", () => { read.value = read.value + 1; });
-  const wrong = here.tick("wrong", "do not fade o");
+  const wrong = here.tick("wrong", "don't rescale o");
 
   const bars = make("ol", { class: "lab-bars", "aria-label": "The keys" });
   const columns = scores.map((_, k) => {
@@ -19,7 +19,7 @@ lab.define("online-softmax", (here, { powers, values, block }) => {
   });
   const body = make("tbody");
   here.view.append(bars, make("div", { class: "lab-scroll" }, make("table", { class: "lab-table" },
-    make("thead", {}, make("tr", {}, ...["block", "m", "fade", "ℓ", "o", "o / ℓ"].map(text =>
+    make("thead", {}, make("tr", {}, ...["block", "m", "factor", "ℓ", "o", "o / ℓ"].map(text =>
       make("th", { scope: "col" }, text)))), body)));
   here.list(["output", "output after these blocks"], ["whole", "of the same keys at once"]);
 

@@ -54,7 +54,7 @@ def _update(attempt: Attempt) -> Iterator[str | None]:
             yield got
         want = _softmax_sums(np.concatenate([first, block], axis=1), np.concatenate([old, new]))
         if any(np.isnan(x).any() for x in got):
-            yield f"{name}: not a number; -inf less -inf is none, subtract 0 instead"
+            yield f"{name}: not a number; -inf minus -inf is none, subtract 0 instead"
         own = {"that is the block's own, the old one counts too": _softmax_sums(block, new)[0]}
         where = f"{name}: "
         yield judge(got[0], want[0], own, f"{where}the maximum is wrong: ")
@@ -64,7 +64,7 @@ def _update(attempt: Attempt) -> Iterator[str | None]:
             ("total", got[1], before[1], now.sum(axis=-1, keepdims=True), want[1]),
             ("output", got[2], before[2], now @ new, want[2]),
         ):
-            fading = f"the old {what} has to fade, by exp(old maximum - new maximum)"
+            fading = f"the old {what} must be rescaled by exp(old maximum - new maximum)"
             hints = {fading: old_sum + addition, f"the old {what} is lost": addition}
             yield judge(one, right, hints, where, f"the {what} is wrong")
 

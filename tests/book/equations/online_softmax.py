@@ -5,9 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import attend_with_lse, scaled_dot_product_attention
-from mha_book.attention.blocks import BlockSizes, key_ranges, split_mask
 from mha_book.attention.online_softmax import finalize, init, merge, update
-from mha_book.masks import causal
 from tests.book.equations import executed, fed, tested
 from tests.book.equations.gradients import draw
 
@@ -122,15 +120,13 @@ def split(rng):
     return arrays, {"O": output, "lambda_": lse}
 
 
-@executed("hw-diagonal")
-def diagonal(rng):
-    length, side = 35, 5
-    sizes = BlockSizes(side, side, 1)
-    bounds = split_mask(key_ranges(causal(), (1,), length, length), None, 1, length, sizes).bounds
-    computed = int((bounds[:, 3] - bounds[:, 0]).sum()) * side**2
-    visible = int(causal().materialize(length, length).sum())
-    given = {"T": length, "n_side": side, "n_visible": float(visible)}
-    return given, {"n_computed": float(computed)}
+@executed("hw-traffic")
+def traffic(rng):
+    given = {"n_bytes": 2.0, "H": 3.0, "C": 5.0, "T": 28.0, "S": 11.0, "n_rows": 7.0}
+    elements = 0
+    for _ in range(4):  # blocks of queries: queries, output, and all keys and values
+        elements += 7 * 3 + 7 * 5 + 11 * 3 + 11 * 5
+    return given, {"M_moved": 2.0 * elements}
 
 
 def blocked(rng, count=2):
