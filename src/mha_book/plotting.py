@@ -112,7 +112,8 @@ def figure_data(figure: Figure) -> dict[str, str]:
             color *= 0.95
         label.set(fontsize=_LABELS, color=color)
     engine, across = figure.get_layout_engine(), figure.get_figwidth()
-    is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not engine._compress
+    is_compressed = getattr(engine, "_compress", False)
+    is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not is_compressed
     width = (_WIDE if across > 7.1 else _COLUMN) if is_fitted else across
     svg, png = (_saved(figure, form, width) for form in ("svg", "png"))
     shown = svg.decode()
