@@ -97,7 +97,7 @@ def use_book_style() -> None:
 
 
 def figure_data(figure: Figure) -> dict[str, str]:
-    """Return what a notebook stores of a figure: SVG, or PNG of twice the pixels if smaller.
+    """Return what a notebook stores of a figure: SVG, or PNG of twice the pixels for a large one.
 
     One with a constrained layout gets one of two widths, and its SVG has in a comment the same
     figure as narrow as a phone. All labels get one size, and stand out from white; they are
@@ -112,14 +112,15 @@ def figure_data(figure: Figure) -> dict[str, str]:
             color *= 0.95
         label.set(fontsize=_LABELS, color=color)
     engine, across = figure.get_layout_engine(), figure.get_figwidth()
-    is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not engine._compress
+    is_compressed = getattr(engine, "_compress", False)
+    is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not is_compressed
     width = (_WIDE if across > 7.1 else _COLUMN) if is_fitted else across
     svg, png = (_saved(figure, form, width) for form in ("svg", "png"))
     shown = svg.decode()
     if is_fitted and width == _COLUMN:
         shown += f"<!--narrow {_saved(figure, 'svg', _PHONE).decode()}-->"
     figure.set_figwidth(across)
-    if len(svg) <= len(png):
+    if len(svg) <= max(len(png), 50_000):
         return {"image/svg+xml": shown}
     text = PngInfo()
     text.add_text("smallest label", f"{_LABELS} pt")

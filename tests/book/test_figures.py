@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +14,7 @@ import matplotlib.pyplot as plt
 
 from mha_book.plotting import PALETTE, attention_map, figure_data, use_book_style
 from tests.book.extensions import ROOT, figures
+from tests.book.test_pages import NOW
 from tests.test_plotting import contrast
 
 GROUND = "#121212"  # of the theme; the test in the browser looks at the page itself
@@ -54,6 +56,15 @@ def test_the_palette_stands_out_from_both_grounds():
         assert contrast(rgb(color), (1, 1, 1)) >= least, color
         assert contrast(after, rgb(GROUND)) >= least, color
     assert abs(0.93 - 0.86 - rgb(GROUND)).max() < 1 / 255, "white is the page's ground"
+
+
+def test_figures_have_two_widths_and_labels_of_one_size():
+    for page, text in NOW.items():
+        shown = [x.get("data", {}) for c in json.loads(text)["cells"] for x in c.get("outputs", ())]
+        for svg in filter(None, ("".join(data.get("image/svg+xml", "")) for data in shown)):
+            width, _, label = figures.facts(svg.encode())
+            assert width < 641 or abs(width - 744) < 20, page
+            assert label == pytest.approx(14.67, abs=0.1), page
 
 
 def test_what_a_picture_says_of_itself(drawn):

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from mha_book.exercises import Attempt, exercise, judge
 
 
@@ -28,14 +30,12 @@ def _copies(attempt: Attempt) -> Iterator[str | None]:
         yield judge(attempt(num_kv_heads, devices), want, hints, where)
 
 
-@exercise("draft")
-def _draft(attempt: Attempt) -> Iterator[str | None]:
-    for drafted, checked in (([5, 7, 9], [5, 7, 9, 2]), ([5, 7, 9], [5, 8, 9, 2]), ([1], [3, 4])):
-        same = [mine == theirs for mine, theirs in zip(drafted, checked[:-1], strict=True)]
-        count = same.index(False) if False in same else len(same)
+@exercise("align")
+def _align(attempt: Attempt) -> Iterator[str | None]:
+    for t, s in ((3, 7), (1, 5), (2, 9), (4, 4)):
         hints = {
-            "the model's own token after the last accepted one counts, too": checked[:count],
-            "after the first rejected token nothing is valid": checked[: sum(same) + 1],
+            "that is aligned to the top left": np.tri(t, s, dtype=bool),
+            "a query attends to itself, too": np.tri(t, s, s - t - 1, dtype=bool),
         }
-        got, where = list(attempt(drafted, checked)), f"drafted {drafted}, checked {checked}: "
-        yield judge(got, checked[: count + 1], hints, where)
+        want = np.tri(t, s, s - t, dtype=bool)
+        yield judge(attempt(t, s), want, hints, f"for {t} queries and {s} keys: ")
