@@ -22,10 +22,10 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
   // The hull: all values are its corners here, drawn in order of angle.
   const middle = [0, 1].map(c => values.reduce((sum, v) => sum + v[c], 0) / values.length);
   const around = [...values].sort((a, b) => Math.atan2(a[1] - middle[1], a[0] - middle[0]) - Math.atan2(b[1] - middle[1], b[0] - middle[0]));
-  const word = (x, y, text, kind, size, place = "middle") =>
-    draw("text", { x, y, class: `lab-fill ${kind}`, "font-size": size, "text-anchor": place }, text);
+  const word = (x, y, text, kind, place = "middle", size = null) =>
+    draw("text", { x, y, class: `lab-fill ${kind}`, ...(size && { "font-size": size }), "text-anchor": place }, text);
   const dot = (head, cx, cy, r, kind) => [draw("circle", { cx, cy, r, class: `lab-fill ${kind} lab-of-${head}` }),
-    word(cx, cy + 0.47 * r, String(head), head ? kind : "lab-paper", 1.35 * r)];
+    word(cx, cy + 0.47 * r, String(head), head ? kind : "lab-paper", "middle", 1.35 * r)];
   const softmax = scores => {
     const powers = scores.map(x => Math.exp(x - Math.max(...scores)));
     return powers.map(x => x / powers.reduce((a, b) => a + b));
@@ -45,11 +45,11 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
   });
   const still = draw("g"), moving = draw("g");
   still.append(draw("path", { d: `M${-REACH} 0H${REACH}M0 ${-REACH}V${REACH}`, class: "lab-thin" }),
-    ...[-REACH, REACH].map(x => draw("text", { x: 0.95 * x, y: 0.6, class: "lab-mute", "font-size": 0.5, "text-anchor": "middle" }, fixed(x, 0))),
+    ...[-REACH, REACH].map(x => draw("text", { x: 0.95 * x, y: 0.6, class: "lab-mute", "text-anchor": "middle" }, fixed(x, 0))),
     ...keys.flatMap(([x, y], k) => [
     draw("line", { x1: 0, y1: 0, x2: x, y2: -y, class: "lab-line lab-two" }),
     draw("circle", { cx: x, cy: -y, r: 0.22, class: "lab-fill lab-two" }),
-    word(x || 0.4, y ? 0.2 - y : -0.42, tokens[k], "lab-two", 0.62, x ? "middle" : "start")]));
+    word(x || 0.4, y ? 0.2 - y : -0.42, tokens[k], "lab-two", x ? "middle" : "start")]));
   asks.append(still, moving, ...handles);
 
   here.draw(() => {
@@ -74,7 +74,7 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
       ...values.flatMap((v, k) => [
         ...(wanted.includes(k) ? [draw("circle", { cx: v[0], cy: 4 - v[1], r: 0.5, class: "lab-thin lab-wanted" })] : []),
         draw("circle", { cx: v[0], cy: 4 - v[1], r: size(k), class: "lab-fill lab-three" }),
-        word(v[0], 4 - v[1] + (v[1] > middle[1] ? -0.62 : 0.95), tokens[k], "lab-three", 0.42)]),
+        word(v[0], 4 - v[1] + (v[1] > middle[1] ? -0.62 : 0.95), tokens[k], "lab-three")]),
       ...used.flatMap(head => dot(head, outputs[head][0], 4 - outputs[head][1], 0.29, "lab-four")));
     body.replaceChildren(...tokens.map((token, k) => make("tr", { class: wanted.includes(k) ? "lab-chosen" : "" },
       make("th", { scope: "row" }, token), ...used.map(head => make("td",
