@@ -71,9 +71,10 @@ def _token_layer(sentence: str, layer: int, shown: int) -> dict[str, Any]:
         "x": inputs[0, :, few], "q": inside.query, "k": inside.key, "v": inside.value,
         "w_o": own.w_o[..., few], "b_o": own.b_o[few],
     }  # fmt: skip
-    bits = {name: np.asarray(x, "<f4").ravel().view("<u4") + 128 for name, x in arrays.items()}
-    bits = {name: x.view("u1").reshape(-1, 4)[:, 1:].T.tobytes() for name, x in bits.items()}
-    packed = {name: base64.b64encode(x).decode() for name, x in bits.items()}
+    units = {name: float(abs(x).max()) / (2**23 - 1) for name, x in arrays.items()}
+    whole = {name: np.rint(np.float64(x) / units[name]).astype("<i4") for name, x in arrays.items()}
+    low = {name: x.reshape(-1, 1).view("u1")[:, :3].T.tobytes() for name, x in whole.items()}
+    packed = {name: [units[name], base64.b64encode(x).decode()] for name, x in low.items()}
     return {**packed, "tokens": token_strings(model, ids[0])}
 
 

@@ -315,7 +315,7 @@ def test_one_steps_through_a_layer_and_every_number_is_that_of_its_code(browser,
         assert set(exact) - set(wanted) == {"step"}
         for name, y in wanted.items():
             text = float(shown[name].replace("−", "-").replace("∞", "inf"))
-            assert (text, exact[name]) == pytest.approx((y, y), abs=0.0052), (i, h, name)
+            assert (text, exact[name]) == pytest.approx((y, y), abs=0.00501), (i, h, name)
     assert one.page.evaluate(WIDER) == []
     one.box.get_by_role("button", name="Reset").click()
     one.box.get_by_role("button", name="Next").press("ArrowRight")

@@ -1,12 +1,11 @@
 // One token's way through a layer of MiniLM, step by step: the formula, the line of code, the numbers.
 // Queries, keys, values, W_O and a few features of the input are the package's; the rest is computed. They
-// come as floats of three bytes, the lowest bytes of all first.
+// come as whole numbers of three bytes and their unit, the lowest bytes of all first.
 lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed }) => {
   const { make, draw, fixed } = lab;
-  const read = text => {
+  const read = ([unit, text]) => {
     const from = Uint8Array.from(atob(text), c => c.charCodeAt(0)), n = from.length / 3;
-    const bits = Uint32Array.from({ length: n }, (_, i) => (from[i] << 8) | (from[n + i] << 16) | (from[2 * n + i] << 24));
-    return new Float32Array(bits.buffer);
+    return Float32Array.from({ length: n }, (_, i) => unit * ((from[i] << 8 | from[n + i] << 16 | from[2 * n + i] << 24) >> 8));
   };
   const [x, q, k, v, wO, bO] = ["x", "q", "k", "v", "w_o", "b_o"].map(name => read(packed[name]));
   const T = tokens.length, F = shown, D = q.length / T, H = 32, N = D / H;
