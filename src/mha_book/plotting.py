@@ -68,6 +68,7 @@ _PIXELS_PER_INCH = 192  # twice those of a page
 _WIDEST = 7.6  # inches: what a page of the book shows without making the labels too small
 _COLUMN, _WIDE, _PHONE = 480 / 72, 558 / 72, 360 / 72  # inches: widths of figures on a page
 _LABELS = 11  # points, of every label
+_LARGE = 50_000  # bytes, up to which a figure is stored as SVG
 
 
 def use_book_style() -> None:
@@ -115,17 +116,17 @@ def figure_data(figure: Figure) -> dict[str, str]:
     is_compressed = getattr(engine, "_compress", False)
     is_fitted = isinstance(engine, ConstrainedLayoutEngine) and not is_compressed
     width = (_WIDE if across > 7.1 else _COLUMN) if is_fitted else across
-    svg, png = (_saved(figure, form, width) for form in ("svg", "png"))
-    shown = svg.decode()
-    if is_fitted and width == _COLUMN:
-        shown += f"<!--narrow {_saved(figure, 'svg', _PHONE).decode()}-->"
+    svg = _saved(figure, "svg", width)
+    shown = {"image/svg+xml": svg.decode()}
+    if len(svg) > _LARGE and len(png := _saved(figure, "png", width)) < len(svg):
+        text = PngInfo()
+        text.add_text("smallest label", f"{_LABELS} pt")
+        png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
+        shown = {"image/png": base64.b64encode(png).decode()}
+    elif is_fitted and width == _COLUMN:
+        shown["image/svg+xml"] += f"<!--narrow {_saved(figure, 'svg', _PHONE).decode()}-->"
     figure.set_figwidth(across)
-    if len(svg) <= max(len(png), 50_000):
-        return {"image/svg+xml": shown}
-    text = PngInfo()
-    text.add_text("smallest label", f"{_LABELS} pt")
-    png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
-    return {"image/png": base64.b64encode(png).decode()}
+    return shown
 
 
 def _saved(figure: Figure, form: str, width: float) -> bytes:
