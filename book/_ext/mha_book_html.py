@@ -65,8 +65,8 @@ def mended(head: str, can_wait: bool) -> str:
 def slim(out: Path) -> None:
     """Make one style sheet of the theme's, and fonts of its icons, with what pages can use."""
     static = out / "_static"
-    texts = [" ".join(_NAMES.findall(x.read_text())) for x in out.rglob("*.html")]
-    texts += [x.read_text() for x in (*static.glob("*.js"), *static.glob("[ls]*/[!bf]*.js"))]
+    texts = [" ".join(_NAMES.findall(x.read_text("utf8"))) for x in out.rglob("*.html")]
+    texts += [x.read_text("utf8") for x in (*static.glob("*.js"), *static.glob("[ls]*/[!bf]*.js"))]
     known = {""}.union(*map(_WORD.findall, texts))
 
     def rule(match: re.Match[str]) -> str:
@@ -79,7 +79,7 @@ def slim(out: Path) -> None:
         return re.sub(r"url\((?=\w+\.)", "url(../", text) if sheet.parent == static else text
 
     css = "\n".join(used(sheet) for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
-    own = "".join(x.read_text() for x in static.glob("*.css"))
+    own = "".join(x.read_text("utf8") for x in static.glob("*.css"))
     asked = {*re.findall(r"var\((--[\w-]+)", css + own)}
     css = _VARIABLE.sub(lambda given: given[0] if given[1] in asked else "", css)
     subsetter = Subsetter()
