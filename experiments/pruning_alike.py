@@ -56,6 +56,9 @@ def orders_of(heads, earlier, signed, sizes) -> dict[str, np.ndarray]:
         "taylor": signed.mean(0),
     }
     orders = {name: removal_order(score) for name, score in same.items()}
+    for name in ("ablation", "gate gradient"):
+        divided = importance.normalize_layers(jnp.asarray(same[name]))
+        orders[f"{name}, by layer"] = removal_order(np.asarray(divided))
     orders["weight norm"] = removal_order(scores["weight norm"])
     orders["gate gradient, 24 windows"] = removal_order(scores["gate gradient"])
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
