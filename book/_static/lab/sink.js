@@ -21,7 +21,7 @@ lab.define("sink", (here, { sink, best, others }) => {
     make("table", { class: "lab-table lab-beside" }, make("thead", {}, make("tr", {},
       make("th", { scope: "col" }, "weight of"), make("th", { scope: "col" }, ""))), make("tbody", {}, ...body)),
     curve));
-  here.list(["m", "competition (log-sum-exp of the keys' scores)"], ["passed", "of an average of values, passed on"]);
+  here.list(["m", "competition (log-sum-exp of the keys' scores)"], ["passed", "share of the keys' average value written"]);
 
   const weights = (a, b, n) => {
     const scores = [a, b, 0], high = Math.max(...scores);
