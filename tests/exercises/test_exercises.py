@@ -62,6 +62,7 @@ WRONG = [
     ("split-and-combine/merge", lambda x: x.reshape(*x.shape[:-3], x.shape[-2], -1),
      "does row i hold position"),
     ("split-and-combine/judge", lambda split: False, "rejects split_heads itself"),
+    ("start-or-data/by-luck", lambda k, n: 0.25**k, "for 16 of 32"),
     ("syntax-and-meaning/offset", lambda q, a: np.unique(a, return_counts=True)[1].max() / len(a),
      "the best fixed place"),
     ("trained-length/new-base", lambda theta, h, x, p: theta / x ** (h / (2 * p)),

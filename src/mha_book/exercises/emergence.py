@@ -1,4 +1,4 @@
-"""Checks of the exercises of the chapter on how heads come to their roles."""
+"""Checks of the exercises of the chapter on the induction transition."""
 
 from collections.abc import Iterator
 
@@ -11,50 +11,26 @@ from mha_book.exercises import Attempt, exercise, judge
 def _even_score(attempt: Attempt) -> Iterator[str | None]:
     for positions in ([5, 8, 11, 14, 17, 20], [1], [3, 7]):
         average = "average the shares, not the positions: 1/x of a mean is not the mean of 1/x"
+        itself, want = (float(np.mean([1 / (i + more) for i in positions])) for more in (0, 1))
         hints = {
-            "a query sees itself too: at position i it sees i + 1 tokens": mean_of(positions, 0),
+            "a query sees itself too: at position i it sees i + 1 tokens": itself,
             average: 1 / (float(np.mean(positions)) + 1),
         }
-        want = mean_of(positions, 1)
         yield judge(attempt(list(positions)), want, hints, f"for positions {positions} ")
 
 
-def mean_of(positions: list[int], more: int) -> float:
-    """The mean of one over each position and ``more``."""
-    return float(np.mean([1 / (i + more) for i in positions]))
+@exercise("second-guess")
+def _second_guess(attempt: Attempt) -> Iterator[str | None]:
+    for periods in ([8, 24], [9], [8, 16, 20]):
+        hints = {"average the losses, not the periods": float(np.log(np.mean(periods)))}
+        want = float(np.mean(np.log(periods)))
+        yield judge(attempt(list(periods)), want, hints, f"for periods {periods} ")
 
 
-@exercise("rank-correlation")
-def _rank_correlation(attempt: Attempt) -> Iterator[str | None]:
-    for early, late in (
-        ([0.1, 0.4, 0.2, 0.3], [0.2, 0.9, 0.1, 0.6]),
-        ([0.3, 0.2, 0.1], [0.1, 0.2, 0.9]),
-        ([0.5, 0.1, 0.2, 0.9, 0.3], [0.1, 0.2, 0.4, 0.8, 0.5]),
-    ):
-        scores = np.array([early, late])
-        hint = "this correlates the scores themselves; put ranks in their place"
-        ranks = scores.argsort(1).argsort(1)
-        want, plain = (float(np.ravel(np.corrcoef(x))[1]) for x in (ranks, scores))
-        hints = {hint: plain}
-        yield judge(attempt(early, late), want, hints, f"for {early} and {late} ")
-
-
-@exercise("paired")
-def _paired(attempt: Attempt) -> Iterator[str | None]:
-    rng = np.random.default_rng(0)
-    for size in (16, 5):
-        changed, control = (rng.uniform(size=size) < p for p in (0.6, 0.3))
-        got = attempt(changed.tolist(), control.tolist())
-        if not isinstance(got, (tuple, list)) or len(got) != 2:
-            yield f"expected a pair, mean and standard error; got {type(got).__name__}"
-        difference = changed * 1.0 - control
-        yield judge(got[0], float(difference.mean()), {}, "the mean difference: ")
-        spread, apart = difference.std(ddof=1), changed.var(ddof=1) + control.var(ddof=1)
-        unrelated = "this takes the two lists as unrelated; take the differences first"
-        hints = {
-            "divide the squares by n - 1 (ddof=1)": difference.std() / np.sqrt(size),
-            "this is the spread of one start; of a mean it is smaller": spread,
-            unrelated: np.sqrt(apart / size),
-        }
-        want = float(spread / np.sqrt(size))
-        yield judge(got[1], want, hints, f"the standard error is {want:.4f}: ")
+@exercise("pairs-seen")
+def _pairs_seen(attempt: Attempt) -> Iterator[str | None]:
+    for tokens in ([1, 2, 3, 1, 2], [5, 5, 5], [4, 7, 7, 4, 4, 7], [2]):
+        pairs = [tuple(tokens[n : n + 2]) for n in range(len(tokens) - 1)]
+        want = [False, *(pair in pairs[:n] for n, pair in enumerate(pairs))]
+        hints = {"look for the pair, in its order": [x in tokens[:n] for n, x in enumerate(tokens)]}
+        yield judge(attempt(list(tokens)), want, hints, f"for {tokens}: ")
