@@ -294,7 +294,7 @@
         el("summary", {}, "The same as a table"), this.rows);
       this.see = el("p", { class: "hx-see" });
       const special = el("p", { class: "hx-effect" }, "[CLS] and [SEP] are special tokens that MiniLM puts around every sentence.");
-      const tools = el("div", { class: "hx-tools" }, this.own, el("div", { class: "hx-controls" },
+      const tools = el("div", { class: "hx-tools" }, el("div", { class: "hx-controls" },
         el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
           onchange: e => this.compare(e.target.checked) }), "two heads"),
         el("button", { type: "button", onclick: e => this.share(e.target) }, "Copy link")));
@@ -303,7 +303,7 @@
       const more = this.small ? [this.root.dataset.play ? special : ""] : this.panes.map(pane => pane.effect);
       const told = el("div", { class: "hx-found" }, this.say, ...more);
       const parts = this.small ? [this.controls, panes, told, this.atlas, this.whole]
-        : [this.controls, this.see, panes, told, this.atlas, el("div", { class: "hx-below" }, maps, tools), this.table];
+        : [this.controls, this.see, panes, told, this.own, this.atlas, el("div", { class: "hx-below" }, maps, tools), this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
       this.root.replaceChildren(live);
       this.root.classList.add("hx-on");

@@ -94,17 +94,19 @@
     }
     if (!PHONE.matches) return;
     for (const table of document.querySelectorAll(".bd-article table.table:not(.snug, .lab *, .hx *)")) {
-      const isWide = () => table.scrollWidth > table.parentElement.clientWidth + 2;
-      const { top } = table.getBoundingClientRect();
-      if (!isWide() || (top > 0 && top < innerHeight)) continue;  // nothing moves under a reader's eyes
       const head = [...table.tHead?.rows[0]?.cells ?? []], rows = [...table.tBodies[0]?.rows ?? []];
+      const isWide = () => table.scrollWidth > table.parentElement.clientWidth + 2;
+      const isCramped = () => rows.some(row => [...row.cells].some(cell => cell.clientWidth < 98 && cell.textContent.length > 24));
+      const { top } = table.getBoundingClientRect();
+      if (!(isWide() || isCramped()) || (top > 0 && top < innerHeight)) continue;  // nothing moves under a reader's eyes
       table.classList.add("snug");
       table.classList.toggle("named", rows.some(row => row.cells[0]?.textContent.trim().length > 9));
-      if (!isWide()) continue;
+      const words = isCramped();
+      if (!isWide() && !words) continue;
       const cells = rows.flatMap(row => [...row.cells].slice(1));
       const isPlain = table.tHead?.rows.length === 1 && rows.every(row => row.cells.length === head.length);
       const isWords = cells.filter(cell => cell.textContent.length > 14 || cell.querySelector(".math"));
-      table.classList.add(isPlain && isWords.length > cells.length / 4 ? "stacked" : "pinned");
+      table.classList.add(isPlain && (words || isWords.length > cells.length / 4) ? "stacked" : "pinned");
       if (!table.matches(".stacked")) continue;
       table.setAttribute("role", "table");
       for (const row of rows) {

@@ -40,6 +40,7 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
       });
     };
     grip.addEventListener("pointerdown", event => { event.preventDefault(); grip.setPointerCapture(event.pointerId); });
+    grip.addEventListener("touchstart", event => event.preventDefault(), { passive: false });  // or the page scrolls along
     grip.addEventListener("pointermove", event => { if (grip.hasPointerCapture(event.pointerId)) move(event); });
     return grip;
   });
