@@ -3,7 +3,7 @@ lab.define("gqa", (here, data) => {
   const { make, fixed } = lab;
   const model = here.choice("model", "Model", Object.keys(data.models).map(name => [name, name]), data.model);
   const power = { read: x => 2 ** x, show: String };
-  const heads = here.slider("heads", "KV heads K", { ...power, min: 0, max: 6, value: 6 });
+  const heads = here.slider("heads", "KV heads K", { ...power, min: 0, max: 6, value: 3 });
   const devices = here.slider("devices", "Devices", { ...power, min: 0, max: 4, value: Math.log2(data.devices) });
 
   const rack = make("ul", { class: "lab-rack" });

@@ -8,8 +8,8 @@ import numpy as np
 from mha_book.exercises import Attempt, exercise, judge
 
 
-@exercise("reserve")
-def _reserve(attempt: Attempt) -> Iterator[str | None]:
+@exercise("ratio")
+def _ratio(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(2)
     for number in (2, 4):
         losses = 2.0 + rng.uniform(0.1, 1.0, size=2**number)

@@ -88,7 +88,7 @@ def taylor(
         ``(L, N)``, in the unit of the loss, of either sign.
 
     References:
-        Molchanov et al., Pruning convolutional neural networks, 2017.
+        Molchanov et al., Pruning convolutional neural networks, 2017 (with its absolute value).
 
     Example:
         >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
