@@ -1,12 +1,8 @@
-"""What the built pages have beyond their text: heads, folds, the root page, search.
+"""What the built pages have beyond their text: a head, what search engines read, how to cite.
 
-- a head that lets the page be seen at once and in its colors: the theme resolved before anything is
-  drawn, no script that holds up the page, MathJax only where there is a formula, and of the icons'
-  fonts and the theme's style sheets only what the book uses;
-- a description from the page's first paragraph, for search engines and for links to the page;
-- ``index.html`` and ``404.html``; with a public address (``mha_book_public``) also the address of
-  each page in its head, and ``sitemap.xml``;
-- at the end of a page how it is cited.
+The head lets a page be seen at once and in its colors: the theme is resolved before anything is
+drawn, no script holds the page up, MathJax is there where there is a formula, and of the icons'
+fonts and the theme's style sheets what the book uses.
 """
 
 import html

@@ -2,8 +2,7 @@
 
 The page gets a title, questions, what the script computes with (JSON) and a table that the package
 computed, all from ``book/labs.yml``. The table is what stands on paper, and on a screen without
-scripts; ``_static/lab/NAME.js`` draws the rest. Scripts and style are loaded by pages with a
-laboratory alone; much data comes after the page (lab.js).
+scripts; ``_static/lab/NAME.js``, which pages without a laboratory don't load, draws the rest.
 """
 
 import base64
@@ -14,12 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import mha_book_live
 import numpy as np
 from mha_book_claims import from_template
 from mha_book_equations import add_directive
 from mha_book_toc import read
 
 from mha_book.models.minilm import PACKAGE, encode_with_intermediates, load_minilm
+from mha_book.models.smollm2 import FILE
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.storage import write_atomic
 
@@ -35,8 +36,8 @@ FILES = {
 }
 
 
-def lab_data(name: str, root: Path) -> dict[str, Any]:
-    """Return what the script of a laboratory computes with; nothing where its model isn't here."""
+def lab_data(name: str, root: Path) -> dict[str, Any] | None:
+    """Return what the script of a laboratory computes with; None where its model isn't here."""
     data = dict(read(root / TEXTS)[name].get("data", ()))
     if name in ("decoding-step", "serving"):
         data["chips"] = {
@@ -44,7 +45,12 @@ def lab_data(name: str, root: Path) -> dict[str, Any]:
             for chip in CHIPS.values()
         }
     elif name == "token":
-        return data | _token_layer(data["sentence"], data["layer"], data["shown"])
+        layer = _token_layer(data["sentence"], data["layer"], data["shown"])
+        return data | layer if layer else None
+    elif name == "next-token":
+        if (file := mha_book_live.smollm2_file()) is None:
+            return None
+        data |= {"bytes": file.stat().st_size, "part": mha_book_live.PART, "version": FILE[1][:8]}
     elif name == "gqa":
         known = {model["name"]: model for model in read(root / "book/data/models.json")["models"]}
         scratch = read(root / FILES[name])["scratch"]
@@ -87,7 +93,7 @@ def place_lab(self):
     for file in (TEXTS, "book/data/models.json", FILES.get(name, TEXTS)):
         self.env.note_dependency(str(root / file))
     data = lab_data(name, root)
-    if name == "token" and "x" not in data:  # the model isn't here
+    if data is None:
         return []
     here = self.env.metadata[self.env.docname].setdefault("labs", {})
     text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
@@ -102,6 +108,8 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
         app.add_css_file("lab.css")
         for name in filter(names.get, names):
             write_atomic(Path(app.outdir, "_static/lab", f"{name}-data.js"), names[name].encode())
+        if "next-token" in names:
+            mha_book_live.write_smollm2(Path(app.outdir, "_static/lab"))
         for name in ("lab", *names):
             app.add_js_file(f"lab/{name}.js", priority=100, fetchpriority="high")
 

@@ -1,10 +1,10 @@
-"""The weights of MiniLM for ``_static/live/minilm.js``, which runs it in the reader's browser.
+"""The weights of the models that run in the reader's browser, for the scripts of ``_static/live``.
 
-Each row of a matrix is written in steps of its standard deviation over 40 (the embeddings of words)
-or 300 (the layers). A page opened from a file may not fetch, so the parts are scripts which hand
-over a string, a character for each number: the 123 numbers nearest to zero have the characters
-that take one byte in UTF-8, the others those of two, and a server that compresses sends 6 bits of
-most.
+SmolLM2 has those of its file. Of MiniLM each row of a matrix is written in steps of its standard
+deviation over 40 (the embeddings of words) or 300 (the layers). A page opened from a file may not
+fetch, so the parts are scripts which hand over a string. MiniLM's has a character for each number:
+the 123 numbers nearest to zero have the characters that take one byte in UTF-8, the others those
+of two, and a server that compresses sends 6 bits of most.
 """
 
 import base64
@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from mha_book.models import smollm2
 from mha_book.models.minilm import FILES, PACKAGE
 from mha_book.storage import import_extra, installed_file
 
 LIMIT = 64  # tokens
 PARTS = 24
+PART = 3 * 2**20  # bytes of SmolLM2's file
 FORMAT = 1  # of the files, to be raised with every change
 QUOTED = (0, 10, 13, 34, 92)  # what a string of JavaScript cannot have as it is
 _LETTERS = [code for code in range(2048) if code not in QUOTED]
@@ -78,3 +80,17 @@ def write(folder: Path) -> dict[str, Any] | None:
     found = {"version": version, "bytes": size, "parts": len(parts), "limit": LIMIT}
     told.write_text(json.dumps(found))
     return found
+
+
+def smollm2_file() -> Path | None:
+    """Return where the file of SmolLM2 is; None without the model."""
+    return find_spec(smollm2.PACKAGE) and installed_file(smollm2.PACKAGE, *smollm2.FILE)
+
+
+def write_smollm2(folder: Path) -> None:
+    """Write its parts, in base64, where they aren't yet."""
+    data = smollm2_file().read_bytes()
+    for number, at in enumerate(range(0, len(data), PART)):
+        if not (path := folder / f"smollm2-{number}.js").exists():
+            text = base64.b64encode(data[at : at + PART]).decode()
+            path.write_text(f'lab.give("smollm2-{number}","{text}");\n', encoding="ascii")

@@ -1,11 +1,4 @@
-"""The book's own Sphinx extension: claims, evidence, equations, symbols, API, status, HTML.
-
-Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
-``{claims-ledger}``, ``{claims-evidence}``, ``{symbol-table}``, ``{api-reference}``,
-``{api-module}``, ``{figure-list}``, ``{exercise-list}`` and ``{claims-count}``; for lecturers
-``{course} NAME``; ``:::{lab} NAME`` puts a small laboratory on a page. The front page and *Status*
-are templates (``mha_book_status``).
-"""
+"""The book's own Sphinx extension: each of its parts is a module beside this one."""
 
 import gc
 import hashlib

@@ -27,8 +27,7 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 FILLED = ("book/index", "book/status")
-INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
-NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
+INDEPENDENT = "book/data/independent.json"
 
 
 @cache  # a build asks twice
@@ -95,18 +94,6 @@ def front(root: Path) -> dict[str, int]:
     }
 
 
-def provenance(root: Path) -> tuple[int, int, int]:
-    """Return how many stored files name their commit, ran with changes, or do not name it."""
-    manifest = root / "book" / "data" / "manifest.json"
-    paths = {*(root / "book" / "data").glob("*.json"), *(root / RESULTS).glob("*.json")}
-    blocks = [*read(manifest).values()]
-    for path in paths - {manifest}:
-        blocks.append(read(path)["provenance"])
-    commits = [block["git"]["commit"] != NOT_RECORDED for block in blocks]
-    dirty = sum(block["git"]["dirty"] is True for block in blocks)
-    return sum(commits), dirty, len(blocks) - sum(commits)
-
-
 def book_numbers(root: Path, place: str, at=None) -> np.ndarray:
     """Return numbers of the book, in one row, by their place: a file, ``#``, and what is in it.
 
@@ -170,7 +157,7 @@ def independent(root: Path) -> list[list[str]]:
 
 def words(root: Path) -> dict[str, Any]:
     """Return what a page can name: values, and functions without arguments."""
-    every = (chapters, front, grounds, independent, provenance, equations)
+    every = (chapters, front, grounds, independent, equations)
     return {
         "read": lambda name: read(root / name),
         "repository": read_public(root).repository,

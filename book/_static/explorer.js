@@ -141,7 +141,7 @@
   };
   const ONE_LINE = 36; // tokens of a sentence that stays on one line
   const LONGEST = 1000; // characters of an own sentence
-  const TWO_LINES = 18; // tokens that a phone wraps; more scroll
+  const FEW_LINES = 24; // tokens that a phone wraps; more scroll
   const BRIGHT = 0.5; // the weight that has the full color in a small explorer
 
   const KEYS = ["model", "head", "sentence", "token", "goal", "measure", "show", "beside", "see"];
@@ -772,7 +772,7 @@
       if (pane.line.dataset.name !== pane.name) {
         pane.line.dataset.name = pane.name;
         pane.line.setAttribute("aria-label", "Tokens: choose the one that looks");
-        pane.strip.classList.toggle("hx-many", maps.count > ONE_LINE || (this.narrow.matches && maps.count <= TWO_LINES));
+        pane.strip.classList.toggle("hx-many", maps.count > ONE_LINE || (this.narrow.matches && maps.count <= FEW_LINES));
         pane.strip.scrollLeft = 0;
         pane.line.replaceChildren(...maps.tokens.map((token, j) => el("button", {
           type: "button", class: `hx-token${joined(maps.tokens, j) ? " hx-joined" : ""}`, onclick: () => this.look(pane, j) },

@@ -27,6 +27,7 @@ PLACES = {
     "one-head-two": "scaled-attention",
     "induction": "head-matrices",
     "token": "multi-head-layer",  # and the introduction
+    "next-token": "explorer",
 }
 STATIC = ROOT / "book" / "_static"
 
@@ -52,8 +53,7 @@ def rows_of(name: str) -> list[list[str]]:
 def test_every_laboratory_stands_on_one_page_and_has_a_script():
     found = {}
     for page in toc.toc_pages(ROOT):
-        path = ROOT / f"{page}.ipynb"
-        if path.exists():
+        if path := next(ROOT.glob(f"{page}.[im][pd]*"), None):
             for name in re.findall(r"^:::\{lab\} (\S+)$", page_text(path), re.M):
                 assert name not in found or (name, found[name]) == ("token", "introduction")
                 found[name] = path.stem
@@ -242,12 +242,26 @@ def shown_induction(one, name, *means):
         assert math.isnan(seen) if mean == "–" else seen == pytest.approx(float(mean), abs=6e-4)
 
 
+def shown_next_token(one, text, heads, word, whole, without):
+    one.page.fill("#lab-next-token-text", text)
+    one.page.fill("#lab-next-token-heads", heads)
+    if one.box.get_by_role("button", name="loads").count():
+        one.box.get_by_role("button", name="Run").click()
+    row = one.box.locator("tr", has=one.page.locator("th", has_text=re.compile(f"“…?{word}”")))
+    start = f"Without {heads}, “"
+    one.page.wait_for_function(
+        "start => document.querySelector('.lab-says').textContent.startsWith(start)", arg=start
+    )
+    exact = [float(e.get_attribute("data-exact")) for e in row.locator("[data-number]").all()]
+    assert exact == pytest.approx([float(whole), float(without)], abs=6e-4)
+
+
 SHOWN = {name: globals()[f"shown_{name.replace('-', '_')}"] for name in PLACES}
 in_browser = pytest.mark.needs_browser
 
 
 def needed(name: str):
-    return pytest.param(name, marks=pytest.mark.needs_models) if name == "token" else name
+    return pytest.param(name, marks=pytest.mark.needs_models) if "token" in name else name
 
 
 @in_browser

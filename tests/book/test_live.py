@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mha_book.models import minilm
+from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import token_strings, tokenize
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings, in_page
 from tests.book.extensions import ROOT, explorer, toc
@@ -110,3 +110,29 @@ def test_a_reader_tries_a_sentence_and_shows_it_to_somebody(visit):
     other.page.locator("#explorer .hx-go").click()
     other.page.wait_for_function(f"{STATE}.state.sentence === 'own'", timeout=60_000)
     assert other.page.evaluate(f"[{STATE}.state.head, {STATE}.state.text]") == [head, text]
+
+
+def test_smollm2_in_the_page_expects_what_the_package_does(visit):
+    """Its tokens of every text, and the probabilities of all next tokens, heads ablated or not."""
+    model = smollm2.load_smollm2()
+    chances = jax.jit(lambda *args: jax.nn.softmax(smollm2.forward(*args[:2], gates=args[2])[0]))
+    page = visit("book/explorer.html").page
+    page.get_by_role("button", name="Run SmolLM2").click()
+    page.wait_for_function("document.querySelector('.lab-says').textContent.startsWith('Without')")
+    ask = "([text, off]) => document.querySelector('.lab-live').ask(text, off)"
+    for number, text in enumerate(SENTENCES):
+        ids = model.tokenizer.encode(text).ids
+        off = [[number % 30, number % 9], [29, 8]][: number % 3]
+        found = page.evaluate(ask, [text, None])
+        assert found["all"] == len(ids), text[:40]
+        assert found["tokens"] == [model.tokenizer.id_to_token(n) for n in ids[:LIMIT]]
+        if number % 4 == 0:
+            gates, count = np.ones((30, 9), np.float32), min(len(ids), LIMIT)
+            for layer, head in off:
+                gates[layer, head] = 0
+            padded = np.pad(np.array(ids[:count], np.int32), (0, LIMIT - count))
+            wanted = chances(
+                model.params, jax.numpy.asarray(padded[None]), jax.numpy.asarray(gates)
+            )
+            found = page.evaluate(ask, [text, off])
+            np.testing.assert_allclose(found["chances"], wanted[count - 1], atol=2e-4)

@@ -164,16 +164,27 @@ window.lab = (() => {
     }
   }
 
-  // Much data comes once the page has been seen, by a script that calls give.
+  // A script beside this one, which calls give with what it holds.
   const base = document.currentScript.src.replace(/[^/]*$/, ""), waiting = {};
+  const fetch = (name, path) => new Promise((resolve, reject) => {
+    waiting[name] = resolve;
+    const script = make("script", { src: base + path });
+    script.onload = () => script.remove();
+    script.onerror = () => { script.remove(); reject(new Error(path)); };
+    document.head.append(script);
+  });
+  const give = (name, data) => { waiting[name](data); delete waiting[name]; };
+
+  // Much data comes once the page has been seen.
   const define = (name, build) => {
     const boxes = [...document.querySelectorAll(`.lab[data-lab="${name}"]`)];
     const texts = boxes.map(box => box.querySelector(".lab-data")?.textContent);
     if (texts.every(text => text)) return start(boxes, name, build, () => JSON.parse(texts[0]));
-    waiting[name] = data => start(boxes, name, build, () => data);
-    requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", { src: `${base}${name}-data.js` }))));
+    requestAnimationFrame(() => setTimeout(async () => {
+      const data = await fetch(name, `${name}-data.js`);
+      start(boxes, name, build, () => data);
+    }));
   };
-  const give = (name, data) => waiting[name](data);
 
   const start = (boxes, name, build, data) => {
     for (const box of boxes) {
@@ -189,5 +200,5 @@ window.lab = (() => {
     }
   };
 
-  return { define, give, make, draw, fixed };
+  return { define, fetch, give, make, draw, fixed };
 })();
