@@ -206,13 +206,15 @@ def conversion(model):
 
 # Layers, KV heads, width of a head, layers with a window and its width: Brown et al., 2020; Touvron
 # et al., 2023a, b; Grattafiori et al., 2024; Almazrouei et al., 2023; Jiang et al., 2023; Gemma
-# Team, 2024, 2025; OpenAI, 2025. SmolLM2's are in its file.
+# Team, 2024, 2025; OpenAI, 2025. SmolLM2's are in its file. DeepSeek-V3 (DeepSeek-AI, 2024) keeps a
+# latent of 512 and a key of 64, as many elements as a key and a value of 288.
 PUBLISHED = {
     "GPT-3 175B": (96, 96, 128, 0, 0), "Llama 7B": (32, 32, 128, 0, 0),
     "Llama 3 8B": (32, 8, 128, 0, 0), "Llama 2 70B": (80, 8, 128, 0, 0),
     "Falcon 7B": (32, 1, 64, 0, 0), "SmolLM2 135M": None,
     "Mistral 7B": (32, 8, 128, 32, 4096), "Gemma 2 27B": (46, 16, 128, 23, 4096),
     "Gemma 3 1B": (26, 1, 256, 22, 512), "gpt-oss-120b": (36, 8, 64, 18, 128),
+    "DeepSeek-V3": (61, 1, 288, 0, 0),
 }  # fmt: skip
 
 
@@ -225,7 +227,7 @@ def cache_sizes(model):
         for length in (4096, 32768):
             kept = [min(length, window)] * local + [length] * (layers - local)
             found.append(sum(2 * 2 * heads * width * positions for positions in kept) / 2**20)
-    told = "MiB of keys and values in 2 bytes each, of ten models at 4,096 and 32,768 positions"
+    told = "MiB of keys and values in 2 bytes each, of eleven models at 4,096 and 32,768 positions"
     yield row("Sizes of KV caches", "book/cost.ipynb#memory-table", told, found, 0.5)
 
 

@@ -38,7 +38,7 @@ lab.define("gqa", (here, data) => {
     body.replaceChildren(...data.published.map(([what, scores]) => {
       const score = K === N ? 0 : scores[K] === undefined ? null : scores[K] - scores.MHA;
       return [what, score === null ? "not published" : K === N ? "the reference" : `${change(score)} points`];
-    }).concat([["our tiny models, as many query heads per group: loss, five seeds",
+    }).concat([[`our tiny models with ${G} query heads per KV head: change of the loss in nats, five seeds (lower is better)`,
       K === N ? "the reference" : data.tiny[G] ? data.tiny[G].map(x => (x > 0 ? "+" : "") + fixed(x, 3)).join(" to ") : "not trained"]])
       .map(cells => make("tr", {}, make("th", { scope: "row" }, cells[0]), make("td", {}, cells[1]))));
     const kind = K === N ? "MHA" : K === 1 ? "MQA" : `GQA with ${K} KV heads`;

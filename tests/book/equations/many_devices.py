@@ -2,25 +2,13 @@
 
 from itertools import product
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend_with_lse, init_multi_head, multi_head_attention_with_intermediates
+from mha_book import attend_with_lse
 from mha_book.sharding.mesh import MeshSizes
 from mha_book.sharding.plan import plan_cost
 from tests.book.equations import executed, tested
-
-
-@executed("dev-sum")
-def summed(rng):
-    """The layer of six heads, two of them on each of three devices."""
-    params = init_multi_head(jax.random.key(0), 30, 6, head_dim=5, value_dim=7)
-    params = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), params)
-    x = jnp.asarray(rng.normal(size=(11, 30)))
-    output, inside = multi_head_attention_with_intermediates(params, x)
-    heads = inside.head_outputs.reshape(3, 2, 11, 7)
-    return {"O": heads, "W_O": params.w_o.reshape(3, 2, 7, 30)}, {"Y": output}
 
 
 @executed("dev-merge")

@@ -81,14 +81,6 @@ def fade(rng):
     return {"S": scores, "m": before.maximum[:, 0], "m_prime": after.maximum[:, 0]}, {}
 
 
-@executed("hw-step")
-def induction(rng):
-    scores, values, before, new_scores, new_values, after = step(rng)
-    arrays = {"S": scores, "V": values, "S_n": new_scores, "V_n": new_values}
-    arrays |= {"m": before.maximum[:, 0], "m_prime": after.maximum[:, 0]}
-    return arrays, {"o_prime": after.output}
-
-
 def two_parts(rng):
     one, other = (seen(rng, blocks)[2] for blocks in (1, 2))
     assert (one.maximum > other.maximum).any()

@@ -20,13 +20,6 @@ def layer(rng):
     return params, draw(rng, T, D), draw(rng, N)
 
 
-@executed("prune-gates")
-def gates(rng):
-    params, x, g = layer(rng)
-    y, inside = multi_head_attention_with_intermediates(params, x, gates=g)
-    return {"g": g, "O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
-
-
 @executed("prune-slope")
 def slope(rng):
     params, x, g = layer(rng)

@@ -8,7 +8,6 @@ from experiments.positions import scheme_angles
 from mha_book import multi_head_attention, scaled_dot_product_attention
 from mha_book.costs import traced_matmul_flops
 from mha_book.models.smollm2 import CONFIG
-from mha_book.specialization import contribution
 from tests.book.equations import cost, executed, tested, variants
 from tests.book.equations.index_notation import whole
 
@@ -91,11 +90,3 @@ def denominator(rng):
     scores = jnp.einsum("hia,hja->hij", query, key) / 7**0.5
     arrays = {"S": scores[..., 1:], "S_0": scores[..., 0], "V": value[:, 1:]}
     return arrays, {"O": scaled_dot_product_attention(query, key, value)}
-
-
-@executed("spec-share")
-def share(rng):
-    shapes = ((1, 3, 7, 5), (3, 5, 11), (1, 7, 11))  # heads, positions, two widths
-    outputs, w_o, towards = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
-    found = contribution.direct_logit_attribution(outputs, w_o, towards)
-    return {"O": outputs[0], "W_O": w_o, "t": towards[0]}, {"zeta": found[0]}
