@@ -117,22 +117,28 @@ def test_smollm2_in_the_page_expects_what_the_package_does(visit):
     model = smollm2.load_smollm2()
     chances = jax.jit(lambda *args: jax.nn.softmax(smollm2.forward(*args[:2], gates=args[2])[0]))
     page = visit("book/explorer.html").page
-    page.get_by_role("button", name="Run SmolLM2").click()
-    page.wait_for_function("document.querySelector('.lab-says').textContent.startsWith('Without')")
+    says = "start => document.querySelector('.lab-says').textContent.startsWith(start)"
+    for heads, said in (("L23H9", "“L23H9” isn’t"), ("L23H3", "Without L23H3, “Mary”")):
+        page.get_by_label("Heads to ablate").fill(heads)
+        page.get_by_role("button", name="Run SmolLM2").click()
+        page.wait_for_function(says, arg=said)
+    page.get_by_role("button", name="Try every head alone").click()
+    page.wait_for_function(says, arg="2 of 270")  # L29H7, the second from the last, has its chip
+    chip = page.get_by_role("button", name="L29H7 ").inner_text()
+    page.get_by_label("Heads to ablate").fill("L29H7")  # which stops it
+    page.wait_for_function(says, arg="Without L29H7, “Mary” goes from 80% to " + chip.split()[1])
     ask = "([text, off]) => document.querySelector('.lab-live').ask(text, off)"
     for number, text in enumerate(SENTENCES):
         ids = model.tokenizer.encode(text).ids
         off = [[number % 30, number % 9], [29, 8]][: number % 3]
-        found = page.evaluate(ask, [text, None])
-        assert found["all"] == len(ids), text[:40]
-        assert found["tokens"] == [model.tokenizer.id_to_token(n) for n in ids[:LIMIT]]
+        tokens = page.evaluate(ask, [text, None])["tokens"]
+        assert tokens == [model.tokenizer.id_to_token(n) for n in ids], text[:40]
         if number % 4 == 0:
-            gates, count = np.ones((30, 9), np.float32), min(len(ids), LIMIT)
+            ids = ids if len(ids) <= LIMIT else ids[:1] + ids[1 - LIMIT :]
+            gates, count = np.ones((30, 9), np.float32), len(ids)
             for layer, head in off:
                 gates[layer, head] = 0
-            padded = np.pad(np.array(ids[:count], np.int32), (0, LIMIT - count))
-            wanted = chances(
-                model.params, jax.numpy.asarray(padded[None]), jax.numpy.asarray(gates)
-            )
+            padded = np.pad(np.array(ids, np.int32), (0, LIMIT - count))
+            wanted = chances(model.params, *map(jax.numpy.asarray, (padded[None], gates)))
             found = page.evaluate(ask, [text, off])
             np.testing.assert_allclose(found["chances"], wanted[count - 1], atol=2e-4)

@@ -3,7 +3,7 @@
 // function's own text, since a page opened from a file may not load one.
 lab.give("smollm2", function () {
   const D = 576, N = 9, K = 3, H = 64, F = 1536, LAYERS = 30, EPSILON = 1e-5, THETA = 1e5;
-  const LONGEST = 64; // tokens, the first one included
+  const LONGEST = 64; // tokens: the first one, and the last of the text
   const BLOCK = 32; // weights that share a scale
   const F32 = 0, Q4_1 = 3, Q8_0 = 8; // formats of GGUF, with the bytes of a block
   const BYTES = { [F32]: 4 * BLOCK, [Q4_1]: 20, [Q8_0]: 34 };
@@ -122,7 +122,7 @@ lab.give("smollm2", function () {
       }
       return parts.map(part => this.ids.get(part)).filter(id => id !== undefined);
     }
-    // The ids, at most LONGEST of them, and how many there are in all.
+    // The ids, the first one before the text.
     encode(text) {
       const ids = [0], WORDS = /'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
       for (const part of text.split(this.special)) {
@@ -131,7 +131,7 @@ lab.give("smollm2", function () {
           for (const [word] of piece.matchAll(WORDS))
             ids.push(...this.merge(Array.from(new TextEncoder().encode(word), byte => this.letters[byte]).join("")));
       }
-      return { ids: ids.slice(0, LONGEST), all: ids.length };
+      return ids;
     }
     decode(id) {
       return new TextDecoder().decode(Uint8Array.from(this.tokens[id], letter => this.bytes.get(letter) ?? 63));
@@ -197,7 +197,7 @@ lab.give("smollm2", function () {
     // The probability of each next token. Layers before the first ablated head are those of the run
     // with all heads, which is kept.
     next(text, heads) {
-      const { ids, all } = this.tokenizer.encode(text), T = ids.length;
+      const all = this.tokenizer.encode(text), ids = all.length > LONGEST ? [all[0], ...all.slice(1 - LONGEST)] : all, T = ids.length;
       if (this.kept?.text !== text) {
         const x = new Float32Array(T * D);
         ids.forEach((id, t) => row(this.words, id, x, t * D));
@@ -214,7 +214,7 @@ lab.give("smollm2", function () {
       const logits = linear(normalize(x.slice(-D), this.norm), 1, this.words);
       const most = logits.reduce((a, b) => Math.max(a, b)), weights = Float64Array.from(logits, z => Math.exp(z - most));
       const sum = weights.reduce((a, b) => a + b);
-      return { all, chances: weights.map(w => w / sum) };
+      return { all: all.length, chances: weights.map(w => w / sum) };
     }
   }
 
@@ -228,8 +228,7 @@ lab.give("smollm2", function () {
         for (let i = 0; i < part.length; i++) bytes[filled++] = part.charCodeAt(i);
         if (filled === bytes.length) model = new Model(bytes);
       } else if (!heads) {
-        const { ids, all } = model.tokenizer.encode(text);
-        scope.postMessage({ id, all, tokens: ids.map(n => model.tokenizer.tokens[n]) });
+        scope.postMessage({ id, tokens: model.tokenizer.encode(text).map(n => model.tokenizer.tokens[n]) });
       } else {
         const { all, chances } = model.next(text, heads);
         const best = [...chances.keys()].sort((a, b) => chances[b] - chances[a]).slice(0, 5);
