@@ -817,18 +817,19 @@
     // The whole map: rows look at columns.
     matrix(pane, i) {
       if (this.small) return;
-      const { maps, at } = pane, n = maps.count, side = 16, isValue = this.state.show === "value";
+      const { maps, at } = pane, n = maps.count, isValue = this.state.show === "value";
       const key = `${pane.name} ${at} ${isValue}`;
       if (pane.drawn !== key) {
         pane.drawn = key;
         const margin = 28 + 7 * Math.max(...maps.tokens.map(token => readable(token).length));
+        const side = this.narrow.matches || this.second ? 16 : Math.max(16, Math.min(26, Math.floor((540 - margin) / n)));
         const size = margin + n * side, middle = (size + margin) / 2, parts = [
           el("text", { x: middle, y: 12, "text-anchor": "middle", class: "hx-side" }, "looks at →"),
           el("text", { transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle", class: "hx-side" }, "token")];
         for (let q = 0; q < n; q++) {
-          parts.push(el("text", { x: margin - 5, y: margin + q * side + 12, "text-anchor": "end", "data-row": q },
+          parts.push(el("text", { x: margin - 5, y: margin + q * side + side / 2 + 4, "text-anchor": "end", "data-row": q },
             readable(maps.tokens[q])));
-          parts.push(el("text", { transform: `translate(${margin + q * side + 12} ${margin - 5}) rotate(-90)` },
+          parts.push(el("text", { transform: `translate(${margin + q * side + side / 2 + 4} ${margin - 5}) rotate(-90)` },
             readable(maps.tokens[q])));
           for (let k = 0; k < n; k++) if (maps.sees(q, k)) {
             const x = isValue ? maps.brought(...at, q, k) : maps.weight(...at, q, k);
