@@ -5,6 +5,7 @@ drawn, and how long all of it takes: ``python -m tests.stored.chance``. A forger
 anew; what it is compared with is computed once.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,7 +42,16 @@ def drawn(what: str, check: Any, *marks: Any) -> Any:
     return slice_of(draw.file, check, *marks, SLOW, given=(count,))
 
 
+def check_cache_sizes(document: Any) -> None:
+    """What the second hand counts; layers, KV heads and width of SmolLM2 are those of its file."""
+    from tests.independent.measures import cache_sizes  # it needs torch
+
+    (found,) = cache_sizes(SimpleNamespace(layers=30, kv_heads=3, size=64))
+    assert found in document["rows"]
+
+
 SLICES = [
+    slice_of("independent.json", check_cache_sizes, pytest.mark.needs_torch),
     drawn("ablation", of.ablation, MODELS),
     slice_of("heads.json", of.ablation, MODELS, EXHAUSTIVE, given=(270,)),
     slice_of("heads.json", of.scores_of_weights, MODELS),
