@@ -109,7 +109,7 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
         for name in filter(names.get, names):
             write_atomic(Path(app.outdir, "_static/lab", f"{name}-data.js"), names[name].encode())
         if "next-token" in names:
-            mha_book_live.write_smollm2(Path(app.outdir, "_static/lab"))
+            mha_book_live.write_smollm2(Path(app.outdir, "_static/explorer"))
         for name in ("lab", *names):
             app.add_js_file(f"lab/{name}.js", priority=100, fetchpriority="high")
 

@@ -88,9 +88,9 @@ def smollm2_file() -> Path | None:
 
 
 def write_smollm2(folder: Path) -> None:
-    """Write its parts, in base64, where they aren't yet."""
+    """Write its parts, in base64, where they aren't yet; not among the scripts that pages read."""
     data = smollm2_file().read_bytes()
     for number, at in enumerate(range(0, len(data), PART)):
-        if not (path := folder / f"smollm2-{number}.js").exists():
+        if not (path := folder / f"smollm2-{smollm2.FILE[1][:8]}-{number}.js").exists():
             text = base64.b64encode(data[at : at + PART]).decode()
             path.write_text(f'lab.give("smollm2-{number}","{text}");\n', encoding="ascii")

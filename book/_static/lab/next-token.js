@@ -38,7 +38,7 @@ lab.define("next-token", (here, { examples, bytes, part, version }) => {
     }
     for (; loaded < parts; loaded++) {
       here.say(`Loading SmolLM2: ${Math.round(loaded / parts * bytes / 1e6)} of ${size}`);
-      worker.postMessage({ given: await lab.fetch(`smollm2-${loaded}`, `smollm2-${loaded}.js?v=${version}`) });
+      worker.postMessage({ given: await lab.fetch(`smollm2-${loaded}`, `../explorer/smollm2-${version}-${loaded}.js`) });
       loading.value = loaded + 1;
     }
     loading.hidden = true;
